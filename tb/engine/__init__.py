@@ -1,0 +1,1 @@
+"""The simulation engine: builds a simulator, hosts Python in it and runs its clock."""

