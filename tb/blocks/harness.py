@@ -145,12 +145,11 @@ def run_block(
                 timeout=timeout,
             )
         except subprocess.TimeoutExpired as error:
-            output = error.stdout or b""
-            text = output.decode(errors="replace") if isinstance(output, bytes) else output
-            raise BlockError(f"no end after {timeout} s, GLASSNPU_SEED={chosen}\n{text}") from None
+            shown = bytes(error.stdout or b"").decode(errors="replace")
+            raise BlockError(f"no end after {timeout} s, GLASSNPU_SEED={chosen}\n{shown}") from None
         output = f"GLASSNPU_SEED={chosen}\n{done.stdout}"
         print(output)
-        result = _outcome(results, output)
+        outcome = _outcome(results, output)
         if done.returncode:
             raise BlockError(f"the simulator ended with code {done.returncode}\n{output}")
-        return result
+        return outcome

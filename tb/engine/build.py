@@ -211,7 +211,9 @@ def build_verilator(
     link = f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"
     vlt = _control_file(text, public, memories) + control
     tools = [found.version, compiler_version, toolchain.cpu_model(), version("cocotb")]
-    texts = [part for path in [main, *sources] for part in _named_text(path)]
+    # The headers beside the main matter to machine builds only.
+    headers = sorted(main.parent.glob("*.h")) if header else []
+    texts = [part for path in [main, *headers, *sources] for part in _named_text(path)]
     key = _digest(["verilator", text, vlt, header, optimise, link, *flags, *tools, *texts])
     runtime_key = _digest(["runtime", optimise, str(waves), *tools])
 
@@ -223,8 +225,9 @@ def build_verilator(
         (objects / "glass_config.h").write_text(header, encoding="utf-8")
         environment = {"VERILATOR_ROOT": str(found.root)}
         inputs = [folder / "top.vlt", folder / "top.v", *sources, main]
-        where = ["-LDFLAGS", link, "--Mdir", objects]
-        _run([found.binary, *flags, *where, *inputs], folder, environment)
+        where = ["-CFLAGS", f"-I{main.parent}", "-LDFLAGS", link, "--Mdir", str(objects)]
+        command = [str(word) for word in [found.binary, *flags, *where, *inputs]]
+        _run(command, folder, environment)
         _share_runtime(runtime_key, objects)
         # The wheel's verilated.mk names the compilers of the machine that built the wheel.
         tool_names = [f"CXX={compiler}", f"LINK={compiler}", "AR=ar", f"PYTHON3={sys.executable}"]
@@ -284,7 +287,7 @@ def build_icarus(
             (folder / "waves.v").write_text(_ICARUS_WAVES)
             inputs.append(folder / "waves.v")
             tops += ["-s", "glass_waves"]
-        options = ["-g2012", "-f", folder / "commands.f", "-o", folder / "top.vvp", *tops]
+        options = ["-g2012", "-f", "commands.f", "-o", "top.vvp", *tops]
         _run([found.iverilog, *options, *inputs], folder)
         header = found.vvp.parent.parent / "include" / "iverilog"
         for module in modules:

@@ -1,0 +1,1 @@
+"""The simulated machine around the chip: host memory and the interrupt catcher."""
