@@ -1,0 +1,1 @@
+"""The environment check that runs before anything is installed."""
