@@ -1,0 +1,1 @@
+"""The contract page, generated from `abi`."""
