@@ -1,0 +1,1 @@
+"""Tests of the house rules: imports, files, lock file, documentation."""
