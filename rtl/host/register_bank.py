@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from abi.record import Owner
 from abi.register import Access, Place, Register, RegisterMap
-from rtl.host.register_bus import RegisterPort
+from rtl.host.register_bus import REGISTER_REQUEST, RegisterPort
 
 __all__ = ["RegisterBank"]
 
@@ -40,9 +40,9 @@ class RegisterBank(wiring.Component):
         exclude: names of places that are answered elsewhere (here: with an error).
         resets: reset values by place and field, where they differ from the map's.
         clearable: names of RW places that hardware can put back to their reset value.
-        sampled: names of RO places that change every cycle. Each is copied into a register of its
-            own when it is read, so that the read multiplexer of a bank whose clock is stopped
-            does not have to follow it.
+        sampled: names of RO places that change often and come from another clock domain (time,
+            counters of other units). They are copied at each edge of the bank's own clock, so that
+            in a simulation the read multiplexer is not evaluated whenever one of them changes.
 
     Members (`<n>` is the name of a place, followed by `_0`, `_1`... if it is an array; layouts are
     those of the registers):
@@ -56,9 +56,9 @@ class RegisterBank(wiring.Component):
             `<n>_refuse` in: 1 answers with an error and gives no pulse.
         W1C: `<n>` out; `<n>_set` in, bits to set.
 
-    Timing: the response is valid in the cycle after the request was accepted. `_refuse` and RO
-    values are sampled in the cycle in which the request is accepted; the pulse comes one cycle
-    later, so a refusal that depends on it is in time for the next request.
+    Timing: a request accepted in cycle t is decoded in t + 1, where `_refuse` and RO values are
+    sampled (`sampled` ones in t). In t + 2 the response is valid, registers are new and pulses
+    come; a refusal that depends on the pulse through one register is in time for the next request.
 
     Raises:
         ValueError: a name is no place of the map, or has another access than needed.
@@ -128,24 +128,25 @@ class RegisterBank(wiring.Component):
     def elaborate(self, _platform: object) -> Module:
         m = Module()
         request, response = self.bus.request, self.bus.response
-        payload = request.payload
-        accept, write, strobed = Signal(), Signal(), Signal()
-        word, bits, given = Signal(25), Signal(64), Signal(64)
+        decode = Signal()
+        payload = Signal(REGISTER_REQUEST, reset_less=True)
+        write, word, bits, given = Signal(), Signal(25), Signal(64), Signal(64)
         found, error = Signal(64), Signal(init=1)
-        written_data = Signal(64, reset_less=True)
         answer = Signal(64, reset_less=True)
+        written_data = Signal(64, reset_less=True)
         m.d.comb += [
-            request.ready.eq(~response.valid),
-            accept.eq(request.valid & ~response.valid),
-            write.eq(accept & payload.write),
-            strobed.eq(payload.strobe.any()),
+            request.ready.eq(~decode & ~response.valid),
             word.eq(payload.address[3:]),
+            write.eq(decode & payload.write & payload.strobe.any()),
             bits.eq(Cat(payload.strobe[byte].replicate(8) for byte in range(8))),
             given.eq(payload.data & bits),
-            self.idle.eq(~response.valid),
+            self.idle.eq(~decode & ~response.valid),
             response.payload.data.eq(answer),
         ]
-        with m.If(accept):
+        m.d.sync += decode.eq(0)
+        with m.If(request.valid & request.ready):
+            m.d.sync += [decode.eq(1), payload.eq(request.payload)]
+        with m.If(decode):
             m.d.sync += [
                 response.valid.eq(1),
                 response.payload.error.eq(error),
@@ -156,45 +157,51 @@ class RegisterBank(wiring.Component):
             m.d.sync += response.valid.eq(0)
 
         wakes: list[Value] = [request.valid]
+        elements = [(place, index) for place in self._places for index in range(place.count)]
+        shown = {self._name(*element): self._shown(m, *element) for element in elements}
         with m.Switch(word):
-            for place in self._places:
-                for index in range(place.count):
-                    with m.Case(place.address(index) >> 3):
-                        self._read(m, place, index, found, error)
-        for place in self._places:
-            for index in range(place.count):
-                hit = Signal(name=f"{self._name(place, index)}_hit")
-                m.d.comb += hit.eq(write & strobed & (word == place.address(index) >> 3))
-                self._write(m, place, index, hit, bits, given)
-                if place.register.access is Access.WO:
-                    value = Value.cast(self.member(place.name, index))
-                    m.d.comb += value.eq(written_data)
-                if place.register.access is Access.W1C:
-                    wakes.append(Value.cast(self.member(place.name, index, "set")).any())
+            for place, index in elements:
+                with m.Case(place.address(index) >> 3):
+                    m.d.comb += found.eq(shown[self._name(place, index)])
+                    match place.register.access:
+                        case Access.RW | Access.W1C:
+                            m.d.comb += error.eq(0)
+                        case Access.RO:
+                            m.d.comb += error.eq(payload.write)
+                        case Access.WO:
+                            refuse = self.member(place.name, index, "refuse")
+                            m.d.comb += error.eq(~payload.write | refuse)
+        for place, index in elements:
+            name = self._name(place, index)
+            access = place.register.access
+            if access is Access.RO:
+                continue
+            hit = Signal(name=f"{name}_hit")
+            m.d.comb += hit.eq(write & (word == place.address(index) >> 3))
+            self._write(m, place, index, hit, bits, given)
+            if access is Access.WO:
+                m.d.comb += Value.cast(getattr(self, name)).eq(written_data)
+            if access is Access.W1C:
+                wakes.append(Value.cast(self.member(place.name, index, "set")).any())
         m.d.comb += self.wake.eq(Cat(wakes).any())
-        self._sample(m, accept, word)
         return m
 
-    def _read(self, m: Module, place: Place, index: int, found: Signal, error: Signal) -> None:
-        write = self.bus.request.payload.write
-        value = Value.cast(self.member(place.name, index))
-        match place.register.access:
-            case Access.RW | Access.W1C:
-                m.d.comb += [found.eq(value), error.eq(0)]
-            case Access.RO:
-                m.d.comb += error.eq(write)
-                if place.name not in self._sampled:
-                    m.d.comb += found.eq(value.as_unsigned())
-            case Access.WO:
-                m.d.comb += error.eq(~write | self.member(place.name, index, "refuse"))
+    def _shown(self, m: Module, place: Place, index: int) -> Value:
+        """What a read of an element gives."""
+        value = Value.cast(self.member(place.name, index)).as_unsigned()
+        if place.register.access is Access.WO:
+            return C(0)
+        if place.name not in self._sampled:
+            return value
+        sample = Signal(len(value), name=f"{self._name(place, index)}_sample", reset_less=True)
+        m.d.sync += sample.eq(value)
+        return sample
 
     def _write(
         self, m: Module, place: Place, index: int, hit: Value, bits: Value, given: Value
     ) -> None:
         register = place.register
         size = register.size
-        if register.access is Access.RO:
-            return
         value = Value.cast(self.member(place.name, index))
         match register.access:
             case Access.RW:
@@ -213,19 +220,3 @@ class RegisterBank(wiring.Component):
             case Access.W1C:
                 added = Value.cast(self.member(place.name, index, "set"))
                 m.d.sync += value.eq((value & ~Mux(hit, given[:size], 0)) | added)
-
-    def _sample(self, m: Module, accept: Value, word: Value) -> None:
-        for name in self._sampled:
-            place = self.register_map[name]
-            for index in range(place.count):
-                sample = Signal(64, name=f"{name}_sample", reset_less=True)
-                chosen = Signal(name=f"{name}_chosen")
-                with m.If(accept):
-                    m.d.sync += [
-                        sample.eq(Value.cast(self.member(name, index))),
-                        chosen.eq(
-                            ~self.bus.request.payload.write & (word == place.address(index) >> 3)
-                        ),
-                    ]
-                with m.If(chosen):
-                    m.d.comb += self.bus.response.payload.data.eq(sample)
