@@ -1,0 +1,30 @@
+"""The command line `glassnpu`; each command has a file of its own."""
+
+import click
+
+from tb.cli import bench, build, info, pytest, regs, run, shell, trace
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="glassnpu", prog_name="glassnpu")
+def main() -> None:
+    """GlassNPU: an NPU that you can see through, from a runtime call down to the registers.
+
+    The machine is simulated cycle by cycle. It is built on first use (about a minute) and kept,
+    so that later starts take a second.
+    """
+
+
+for command in (
+    build.build,
+    run.run,
+    shell.shell,
+    pytest.pytest,
+    trace.trace,
+    bench.bench,
+    regs.regs,
+    info.info,
+):
+    main.add_command(command)
