@@ -1,0 +1,288 @@
+"""Errors of the driver and the runtime: which side is to blame, where, and what was in flight."""
+
+from abi.core import Pipe
+from abi.semaphore import STATUS_WORD
+from abi.status import Engine, Side, Status, side_of
+
+__all__ = [
+    "DependencyFailedError",
+    "DeviceClosedError",
+    "DeviceError",
+    "DeviceHangError",
+    "DoorbellLostError",
+    "FirmwareCrashError",
+    "FirmwareError",
+    "FirmwareStallError",
+    "InterruptLostError",
+    "InvalidArgumentError",
+    "KernelTimeoutError",
+    "MailboxTimeoutError",
+    "NotFinishedError",
+    "NpuError",
+    "OutOfMemoryError",
+    "ProbeError",
+    "RingFullError",
+    "StaleHandleError",
+    "SubmissionError",
+    "VersionMismatchError",
+    "WaitTimeoutError",
+    "fault_from_status",
+]
+
+
+class NpuError(Exception):
+    """Something failed.
+
+    Attributes: `side` (HOST: the submission is wrong, FIRMWARE: it was not processed, DEVICE: its
+    execution failed), `status`, `engine` (the unit that detected it), `instance` (number of that
+    unit), `queue`, `packet` (ring index), `address` (device address), `in_flight` (what had not
+    finished), each None or empty where it is not known.
+    """
+
+    default_side = Side.HOST
+    default_status: Status | None = None
+    default_engine = Engine.NONE
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        side: Side | None = None,
+        status: Status | None = None,
+        engine: Engine | None = None,
+        instance: int | None = None,
+        queue: int | None = None,
+        packet: int | None = None,
+        address: int | None = None,
+        in_flight: tuple[str, ...] = (),
+    ) -> None:
+        self.message = message
+        self.side = self.default_side if side is None else side
+        self.status = self.default_status if status is None else status
+        self.engine = self.default_engine if engine is None else engine
+        self.instance = instance
+        self.queue = queue
+        self.packet = packet
+        self.address = address
+        self.in_flight = in_flight
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        places = [self.side.value]
+        if self.status is not None:
+            places.append(self.status.name)
+        if self.engine is not Engine.NONE:
+            unit = self.engine.name
+            places.append(unit if self.instance is None else f"{unit} {self.instance}")
+        if self.queue is not None:
+            places.append(f"queue {self.queue}")
+        if self.packet is not None:
+            places.append(f"packet {self.packet}")
+        if self.address is not None:
+            places.append(f"address {self.address:#x}")
+        text = f"{self.message} [{', '.join(places)}]"
+        if self.in_flight:
+            text += "; in flight: " + "; ".join(self.in_flight)
+        return text
+
+
+class InvalidArgumentError(NpuError, ValueError):
+    """An argument breaks a rule; nothing was submitted. Its message is the plain rule."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class StaleHandleError(NpuError):
+    """The object was freed or destroyed, or the device was reset since it was made."""
+
+
+class DeviceClosedError(StaleHandleError):
+    """The device is closed."""
+
+
+class OutOfMemoryError(NpuError, MemoryError):
+    """No memory, queue or page of the size asked for is free."""
+
+    default_status = Status.NO_RESOURCE
+
+
+class NotFinishedError(NpuError):
+    """A result was asked for before the work that makes it has ended."""
+
+
+class ProbeError(NpuError):
+    """What answers on the bus is not this device."""
+
+    default_side = Side.DEVICE
+    default_engine = Engine.HOST_INTERFACE
+
+
+class VersionMismatchError(ProbeError):
+    """Driver and device, or driver and firmware, speak different ABI versions."""
+
+    default_side = Side.HOST
+    default_status = Status.VERSION_MISMATCH
+
+
+class SubmissionError(NpuError):
+    """HOST: what was submitted is wrong, or did not reach the device."""
+
+
+class RingFullError(SubmissionError):
+    """The ring had no free slot within the timeout; nothing of the operation was submitted."""
+
+    default_status = Status.NO_RESOURCE
+
+
+class DoorbellLostError(SubmissionError):
+    """The device does not know of packets that were published and rung for."""
+
+    default_status = Status.DOORBELL_LOST
+    default_engine = Engine.DOORBELL
+
+
+class DependencyFailedError(SubmissionError):
+    """What this work waited for has failed."""
+
+    default_status = Status.DEPENDENCY_FAILED
+    default_engine = Engine.FIRMWARE
+
+
+class WaitTimeoutError(SubmissionError):
+    """A wait ended at its limit although the device is healthy: it was too short, or nobody will
+    ever signal."""
+
+    default_status = Status.WAIT_TIMEOUT
+    default_engine = Engine.FIRMWARE
+
+
+class FirmwareError(NpuError):
+    """FIRMWARE: it did not process a submission or message."""
+
+    default_side = Side.FIRMWARE
+    default_engine = Engine.FIRMWARE
+
+
+class FirmwareStallError(FirmwareError):
+    """The firmware's heartbeat stands still."""
+
+    default_status = Status.FIRMWARE_STALL
+
+
+class FirmwareCrashError(FirmwareError):
+    """The firmware reports that it has crashed."""
+
+    default_status = Status.FIRMWARE_CRASH
+
+
+class MailboxTimeoutError(FirmwareError):
+    """The firmware lives, but did not answer a message in time. A late answer is dropped."""
+
+    default_status = Status.FIRMWARE_STALL
+    default_engine = Engine.MAILBOX
+
+
+class DeviceError(NpuError):
+    """DEVICE: the hardware failed while it executed."""
+
+    default_side = Side.DEVICE
+
+
+class InterruptLostError(DeviceError):
+    """The work is complete and its results are valid, but its interrupt did not reach the host."""
+
+    default_status = Status.INTERRUPT_LOST
+    default_engine = Engine.INTERRUPT
+
+
+class KernelTimeoutError(DeviceError):
+    """A kernel or copy ran longer than its limit and was aborted."""
+
+    default_status = Status.KERNEL_TIMEOUT
+
+
+class DeviceHangError(DeviceError):
+    """A unit of the device makes no progress."""
+
+    default_status = Status.DEVICE_HANG
+
+
+_BY_STATUS: dict[Status, type[NpuError]] = {
+    Status.DEPENDENCY_FAILED: DependencyFailedError,
+    Status.DOORBELL_LOST: DoorbellLostError,
+    Status.WAIT_TIMEOUT: WaitTimeoutError,
+    Status.VERSION_MISMATCH: VersionMismatchError,
+    Status.FIRMWARE_STALL: FirmwareStallError,
+    Status.FIRMWARE_CRASH: FirmwareCrashError,
+    Status.INTERRUPT_LOST: InterruptLostError,
+    Status.KERNEL_TIMEOUT: KernelTimeoutError,
+    Status.DEVICE_HANG: DeviceHangError,
+}
+_BY_SIDE: dict[Side, type[NpuError]] = {
+    Side.HOST: SubmissionError,
+    Side.FIRMWARE: FirmwareError,
+    Side.DEVICE: DeviceError,
+}
+_MEANING: dict[Status, str] = {
+    Status.BAD_OPCODE: "a packet has an unknown opcode",
+    Status.BAD_FIELD: "a packet has a field out of range",
+    Status.BAD_DESCRIPTOR: "a DMA descriptor is malformed",
+    Status.ADDRESS_FAULT: "an access went where the device has no memory for it",
+    Status.DOORBELL_VIOLATION: "a doorbell moved backwards or past the ring's depth",
+    Status.BAD_COMMAND: "a core command is malformed",
+    Status.MISALIGNED: "an address is not aligned to 64 bytes",
+    Status.BUFFER_OVERFLOW: "a core command reaches behind an on-chip buffer",
+    Status.DEPENDENCY_FAILED: "what this work waited for has failed",
+    Status.BAD_SEQUENCE: "a packet carries another ring index: its slot was stale",
+    Status.BAD_MESSAGE: "a mailbox message is malformed",
+    Status.NO_RESOURCE: "a resource was not free",
+    Status.WAIT_TIMEOUT: "a semaphore was not signalled in time",
+    Status.FIRMWARE_CRASH: "the firmware has crashed",
+    Status.FIRMWARE_STALL: "the firmware stands still",
+    Status.BUS_ERROR: "an access was answered with a bus error",
+    Status.KERNEL_TIMEOUT: "it ran longer than its limit and was aborted",
+    Status.FLAG_DEADLOCK: "the pipes of a core wait for flags that nobody will set",
+    Status.FLAG_OVERFLOW: "a flag of a core was set too often",
+    Status.ABORTED: "it was aborted",
+    Status.DEVICE_HANG: "a unit makes no progress",
+}
+
+
+def fault_from_status(
+    word: int,
+    *,
+    packet: int | None = None,
+    address: int | None = None,
+    pipe: int | None = None,
+    command: int | None = None,
+    in_flight: tuple[str, ...] = (),
+) -> NpuError:
+    """The error for a status word that reports a fault.
+
+    `packet` is the full ring index where it is known (the word holds its low 32 bits), `address`
+    the failing device address, `pipe` and `command` the place in a core program.
+
+    Raises:
+        ValueError: the word's status is no fault.
+    """
+    fields = STATUS_WORD.unpack(word)
+    status, engine = Status(fields["status"]), Engine(fields["engine"])
+    side = side_of(status)
+    message = _MEANING.get(status, status.name)
+    if engine is Engine.CORE and command is not None:
+        unit = Pipe(pipe).name if pipe in list(Pipe) else "the sequencer"
+        message += f" (command {command} on {unit})"
+    elif engine is Engine.DMA and command:
+        message += f" (after {command} descriptors)"
+    return _BY_STATUS.get(status, _BY_SIDE[side])(
+        message,
+        side=side,
+        status=status,
+        engine=engine,
+        instance=fields["instance"],
+        queue=fields["queue"],
+        packet=fields["packet"] if packet is None else packet,
+        address=address or None,
+        in_flight=in_flight,
+    )

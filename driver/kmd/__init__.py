@@ -1,0 +1,1 @@
+"""The privileged half of the driver: registers, firmware, memory, queues, interrupts, recovery."""
