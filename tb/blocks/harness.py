@@ -23,7 +23,7 @@ from tb.engine.build import (
     cache_directory,
     emit_verilog,
 )
-from tb.engine.process import simulator_command, simulator_environment
+from tb.engine.process import die_with_parent, simulator_command, simulator_environment
 
 __all__ = ["BlockError", "BlockResult", "parameters", "run_block", "seed"]
 
@@ -137,6 +137,7 @@ def run_block(
                 env=simulator_environment(
                     simulator, test_module, seed=chosen, results=results, extra=extra
                 ),
+                preexec_fn=die_with_parent,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

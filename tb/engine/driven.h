@@ -172,6 +172,18 @@ void glass_submit(int port, int write, uint64_t address, uint64_t data, uint64_t
     g_machine->submit(port, write, address, data, strobe);
 }
 
+// An operation from start to end in one call. kTaken: it has ended, nothing else has happened, and
+// its result is taken. `operation` is port | write << 8 | strobe << 16.
+uint32_t glass_transact(uint32_t operation, uint64_t address, uint64_t data, uint64_t until,
+                        uint32_t watch) {
+    const int port = operation & 0xff;
+    g_machine->submit(port, operation >> 8 & 1, address, data, operation >> 16);
+    const uint32_t reason = run_from_python(until, watch);
+    if (reason != kDone || g_machine->status[kDoneMask] != uint64_t{1} << port) return reason;
+    g_machine->status[kDoneMask] = 0;
+    return kTaken;
+}
+
 // Forget the end of the operation on a port; its response and data stay in the status words.
 void glass_take(int port) { g_machine->status[kDoneMask] &= ~(uint64_t{1} << port); }
 

@@ -2,7 +2,7 @@
 //
 // `glass_config.h` says what the top module has: GLASS_PORTS(X) lists the prefixes of its AXI4-Lite
 // slaves, GLASS_HAS_MSI, GLASS_HAS_FIRMWARE and GLASS_HAS_TRACE are 1 where the signals exist. What
-// is absent compiles to nothing.
+// is absent compiles to nothing. Verilator spells a double underscore of a port ___05F.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ enum Stop : uint32_t {
     kRun = 8,       // the firmware's run line has changed
     kUntil = 16,    // the cycle asked for is reached
     kCocotb = 32,   // cocotb needs control first
-    kFinished = 64  // the simulation has ended
+    kFinished = 64,  // the simulation has ended
+    kTaken = 128     // glass_transact only: the operation has ended and its result is taken
 };
 
 // What Python reads without a call; `native.py` holds the same indices.
@@ -82,14 +83,14 @@ public:
 #endif
         if (m_top->rst) return;
 #if GLASS_HAS_MSI
-        if (m_top->msi__valid) {
-            messages.push_back({m_top->msi__vector, cycle()});
+        if (m_top->msi___05Fvalid) {
+            messages.push_back({m_top->msi___05Fvector, cycle()});
             status[kMessages] = messages.size();
         }
 #endif
 #if GLASS_HAS_TRACE
-        if (tracing && m_top->trace__valid) {
-            traces.push_back({cycle(), m_top->trace__payload});
+        if (tracing && m_top->trace___05Fvalid) {
+            traces.push_back({cycle(), m_top->trace___05Fpayload});
             status[kTraces] = traces.size();
         }
 #endif
@@ -127,28 +128,28 @@ private:
 
 #define GLASS_PINS(P)                                                \
     struct Pins_##P {                                                \
-        static void awaddr(uint64_t v) { s_top->P##__awaddr = v; }   \
-        static void wdata(uint64_t v) { s_top->P##__wdata = v; }     \
-        static void wstrb(uint64_t v) { s_top->P##__wstrb = v; }     \
-        static void araddr(uint64_t v) { s_top->P##__araddr = v; }   \
-        static void awvalid(bool v) { s_top->P##__awvalid = v; }     \
-        static void wvalid(bool v) { s_top->P##__wvalid = v; }       \
-        static void arvalid(bool v) { s_top->P##__arvalid = v; }     \
-        static void bready(bool v) { s_top->P##__bready = v; }       \
-        static void rready(bool v) { s_top->P##__rready = v; }       \
-        static bool awvalid() { return s_top->P##__awvalid; }        \
-        static bool wvalid() { return s_top->P##__wvalid; }          \
-        static bool arvalid() { return s_top->P##__arvalid; }        \
-        static bool bready() { return s_top->P##__bready; }          \
-        static bool rready() { return s_top->P##__rready; }          \
-        static bool awready() { return s_top->P##__awready; }        \
-        static bool wready() { return s_top->P##__wready; }          \
-        static bool arready() { return s_top->P##__arready; }        \
-        static bool bvalid() { return s_top->P##__bvalid; }          \
-        static bool rvalid() { return s_top->P##__rvalid; }          \
-        static uint64_t bresp() { return s_top->P##__bresp; }        \
-        static uint64_t rresp() { return s_top->P##__rresp; }        \
-        static uint64_t rdata() { return s_top->P##__rdata; }        \
+        static void awaddr(uint64_t v) { s_top->P##___05Fawaddr = v; }   \
+        static void wdata(uint64_t v) { s_top->P##___05Fwdata = v; }     \
+        static void wstrb(uint64_t v) { s_top->P##___05Fwstrb = v; }     \
+        static void araddr(uint64_t v) { s_top->P##___05Faraddr = v; }   \
+        static void awvalid(bool v) { s_top->P##___05Fawvalid = v; }     \
+        static void wvalid(bool v) { s_top->P##___05Fwvalid = v; }       \
+        static void arvalid(bool v) { s_top->P##___05Farvalid = v; }     \
+        static void bready(bool v) { s_top->P##___05Fbready = v; }       \
+        static void rready(bool v) { s_top->P##___05Frready = v; }       \
+        static bool awvalid() { return s_top->P##___05Fawvalid; }        \
+        static bool wvalid() { return s_top->P##___05Fwvalid; }          \
+        static bool arvalid() { return s_top->P##___05Farvalid; }        \
+        static bool bready() { return s_top->P##___05Fbready; }          \
+        static bool rready() { return s_top->P##___05Frready; }          \
+        static bool awready() { return s_top->P##___05Fawready; }        \
+        static bool wready() { return s_top->P##___05Fwready; }          \
+        static bool arready() { return s_top->P##___05Farready; }        \
+        static bool bvalid() { return s_top->P##___05Fbvalid; }          \
+        static bool rvalid() { return s_top->P##___05Frvalid; }          \
+        static uint64_t bresp() { return s_top->P##___05Fbresp; }        \
+        static uint64_t rresp() { return s_top->P##___05Frresp; }        \
+        static uint64_t rdata() { return s_top->P##___05Frdata; }        \
     };                                                               \
     AxiLiteMaster<Pins_##P> m_##P;
     GLASS_PORTS(GLASS_PINS)

@@ -1,6 +1,8 @@
 """The command line and environment that start a simulator with cocotb inside."""
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +12,15 @@ import cocotb_tools.config
 from tb.engine import toolchain
 from tb.engine.build import Simulator
 
-__all__ = ["simulator_command", "simulator_environment"]
+__all__ = ["die_with_parent", "simulator_command", "simulator_environment"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: a simulator must not run on when whoever waits for it is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def simulator_command(simulator: Simulator, *, waves: Path | None = None) -> list[str]:
@@ -23,7 +33,7 @@ def simulator_command(simulator: Simulator, *, waves: Path | None = None) -> lis
         raise ValueError(f"waves need a waves build, not {simulator.directory.name!r}")
     if simulator.sim == "verilator":
         dump = [] if waves is None else ["--waves", str(waves)]
-        return [str(simulator.executable), *dump]
+        return [str(simulator.executable), "+verilator+quiet", *dump]
     modules = [Path(cocotb_tools.config.lib_name_path("vpi", "icarus")), *simulator.modules]
     command = [str(toolchain.find_icarus().vvp), "-n"]
     for module in modules:
