@@ -11,7 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from rtl.memory.port import LineError
-from rtl.memory.row import ROW, ROW_BEAT
+from rtl.memory.row import ROW, ROW_BEAT, validate_depth
 from rtl.memory.row_reader import RowReader
 from tb.blocks.harness import parameters, run_block
 from tb.blocks.memory.agents import LineMemory, ReadTarget
@@ -90,14 +90,16 @@ async def random_rows(dut: Any) -> None:
     bench = Bench(dut, latency=random.choice([1, 5, (1, 90)]), stall=for_stall)
     await bench.start()
     for _ in range(4):
-        bench.target.stall, bench.rows.stall, bench.sink.stall = random.choices(
-            [0.0, 0.2, 0.7], k=3
-        )
+        bench.target.stall, bench.sink.stall = random.choices([0.0, 0.2, 0.7], k=2)
+        pause = random.choice([0, 0, 3, 30])
         rows = [random_row(1500) for _ in range(60)]
         bench.sink.received.clear()
         bench.target.lines.clear()
-        bench.send(rows)
         expected = bench.expected(rows)
+        for row in rows:
+            bench.send([row])
+            if pause:
+                await ClockCycles(dut.clk, random.randint(1, pause))
         await bench.sink.wait(len(expected), 40000)
         assert bench.sink.received == expected
         assert bench.target.lines == lines_of(rows)
@@ -245,15 +247,12 @@ async def flush_at_any_time(dut: Any) -> None:
         assert bench.sink.received == bench.expected(again)
 
 
-@pytest.mark.parametrize("sim", ["verilator", "icarus"])
-@pytest.mark.parametrize("depth", [8, 64])
+@pytest.mark.parametrize(("sim", "depth"), [("verilator", 8), ("verilator", 64), ("icarus", 16)])
 def test_row_reader(sim: str, depth: int) -> None:
     run_block(RowReader(depth=depth), __name__, sim=sim, parameters={"depth": depth})
 
 
 @pytest.mark.parametrize("depth", [0, 1, 48, -8])
 def test_depth_is_checked(depth: int) -> None:
-    with pytest.raises(
-        ValueError, match=f"depth must be a power of two of at least 2, not {depth}"
-    ):
-        RowReader(depth=depth)
+    with pytest.raises(ValueError, match=f"depth must be .* of at least 2, not {depth}"):
+        validate_depth(depth)
