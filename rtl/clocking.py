@@ -33,8 +33,8 @@ class ClockGate:
 def work_of(component: wiring.Component) -> Value:
     """1 bit: whether a component with an `idle` output needs its clock at the next edge.
 
-    That is `~idle`, or `valid` of any stream that flows into the component. Inputs that are no
-    streams (pulses, levels) are the caller's to add.
+    That is `~idle`, or any input whose name ends in `valid` (streams, AXI channels). Other
+    inputs that wake it (pulses, levels) are the caller's to add.
 
     Raises:
         TypeError: the component has no `idle` output.
@@ -44,7 +44,7 @@ def work_of(component: wiring.Component) -> Value:
         raise TypeError(f"component must have an `idle: Out(1)` member, not {component!r}")
     work: Value = ~component.idle
     for path, member, value in component.signature.flatten(component):
-        if path[-1] == "valid" and member.flow is wiring.In:
+        if str(path[-1]).endswith("valid") and member.flow is wiring.In:
             work = work | value
     return work
 

@@ -1,0 +1,1 @@
+"""Address checks of every initiator."""
