@@ -233,7 +233,9 @@ class ModelPort:
 
     def note(self, event: str, **fields: int) -> None:
         """See `FirmwarePort.note`."""
-        self._machine.notes.append(Note(self._machine.clock.now, event, fields))
+        self._machine.notes.append(
+            Note(self._machine.clock.now, event, {k: int(v) for k, v in fields.items()})
+        )
 
 
 class FaultHooks:
