@@ -1,0 +1,1 @@
+"""User queues: doorbells, the fetcher, packet SRAM."""

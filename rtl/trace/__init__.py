@@ -1,0 +1,1 @@
+"""Trace: how events leave the chip."""
