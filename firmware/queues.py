@@ -11,6 +11,9 @@ from firmware.state import DeviceSram, QueueState
 
 __all__ = ["QueueTable"]
 
+START_READS = 100
+"""Reads of a register within which an enabled queue has surely started."""
+
 Answer = tuple[Status, dict[str, int]]
 """A status, and the fields of the QUEUE response (empty for a refusal)."""
 
@@ -68,6 +71,12 @@ class QueueTable:
         )
         hardware.write_fields("read_index_address", number, address=request["read_index"])
         hardware.write_fields("control", number, enable=1)
+        # Until the queue has started, its indices are those of its former life.
+        for _ in range(START_READS):
+            if not hardware.read("fetched", number):
+                break
+        else:
+            raise TimeoutError(f"queue {number} must start within {START_READS} reads")
         self._sram.queues[number] = QueueState(
             number=number,
             priority=request["priority"],

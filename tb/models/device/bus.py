@@ -56,7 +56,7 @@ class ModelBus:
         machine.run(timing.host_write if write else timing.host_read)
         try:
             if region is not Region.CONFIG:
-                machine.host.check_enabled()
+                machine.host.check_open()
             return action(0x0F << (offset & 4) if size == 4 else 0xFF)
         except SlaveError:
             raise BusError(region, offset, write=write, response=SLVERR) from None
@@ -92,7 +92,7 @@ class ModelBus:
                 case Region.BAR0:
                     host.bar0.write(word, shifted, strobe)
                 case Region.BAR2:
-                    self._machine.chip.queues.ring(word, shifted, strobe)
+                    host.ring(word, shifted, strobe)
             return 0
 
         self._access(region, offset, size, True, action)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from abi.address import HOST_BASE, MSI_BUS_ADDRESS
+from abi.address import ADDRESS_BITS, LINE_BYTES, MSI_BUS_ADDRESS
 from abi.geometry import VECTORS
 from abi.registers_firmware import COMPLETION_BLOCK, CompletionOperation
 from abi.status import Status
@@ -43,6 +43,8 @@ class InterruptModel:
     def reset(self) -> None:
         """All vectors are masked, nothing is pending."""
         self.pending = 0
+        self._busy = False
+        self._last = 0
         self.sent = [0] * VECTORS
         self.address = [0] * VECTORS
         self.data = [0] * VECTORS
@@ -51,34 +53,39 @@ class InterruptModel:
     def set_vector(self, vector: int, data: int, masked: bool) -> None:
         """Write VECTOR_DATA; unmasking sends a pending message."""
         self.data[vector], self.masked[vector] = data, masked
-        if not masked and self.pending >> vector & 1:
-            self.pending &= ~(1 << vector)
-            self.send(vector)
+        self.pump()
 
     def send(self, vector: int) -> None:
-        """Send a message, or keep it pending while masked."""
-        if self.masked[vector]:
-            self.pending |= 1 << vector
-            return
-        address, data = self.address[vector], self.data[vector]
-        self._clock.after(self._timing.interrupt // 2, lambda: self._deliver(vector, address, data))
+        """A vector has a message; while one is pending, further ones merge with it."""
+        self.pending |= 1 << vector
+        self.pump()
 
-    def _deliver(self, vector: int, address: int, data: int) -> None:
-        if not self._memory.bus_master:
-            self._event("interrupt_fault")
+    def pump(self) -> None:
+        """Send the next message that may go: one at a time, the vectors in turn."""
+        ready = [v for v in range(VECTORS) if self.pending >> v & 1 and not self.masked[v]]
+        if self._busy or not ready or not self._memory.bus_master:
             return
-        if address == MSI_BUS_ADDRESS:
-            if self.drop[vector]:
-                self.drop[vector] -= 1
-            else:
-                self._arrive(data % VECTORS)
+        vector = min(ready, key=lambda v: (v <= self._last, v))
+        self._busy, self._last = True, vector
+        self.pending &= ~(1 << vector)
+        self._clock.process(self._deliver(vector, self.address[vector], self.data[vector]))
+
+    def _deliver(self, vector: int, address: int, data: int) -> Iterator[int]:
+        yield self._timing.interrupt // 2
+        good = True
+        if address & -4 != MSI_BUS_ADDRESS:
+            good = self._memory.write_message(address & -4, data)
+        elif self.drop[vector]:
+            self.drop[vector] -= 1
         else:
-            try:
-                self._memory.write(HOST_BASE + address, data.to_bytes(4, "little"))
-            except MemoryFaultError:
-                self._event("interrupt_fault")
-                return
-        self.sent[vector] += 1
+            self._arrive(data % VECTORS)
+        yield self._timing.interrupt // 2
+        self._busy = False
+        if good:
+            self.sent[vector] += 1
+        else:
+            self._event("interrupt_fault")
+        self.pump()
 
 
 class CompletionModel:
@@ -122,28 +129,27 @@ class CompletionModel:
 
     def _run(self, fields: dict[str, int]) -> Iterator[int]:
         words = {name: values[0] for name, values in self.registers.words.items()}
-        address = words["address"]
+        address, began = words["address"], self._clock.now
         host = self._memory.is_host(address)
         latency = self._timing.host_latency if host else self._timing.hbm_latency
         try:
-            if address % 64:
-                raise MemoryFaultError(Status.MISALIGNED, address)
+            wrong = self._wrong(fields, address)
+            if wrong:
+                raise MemoryFaultError(wrong, address)
             if fields["operation"] == CompletionOperation.SIGNAL:
-                self._memory.write_word(address + TIMESTAMP, self._clock.now)
+                self._memory.write_word(address + TIMESTAMP, began)
                 self._memory.write_word(address + STATUS, words["status"])
                 yield latency
                 self._memory.write_word(address + VALUE, words["value"])
                 yield latency
                 if fields["interrupt"]:
-                    self._interrupts.send(fields["vector"] % VECTORS)
-            elif fields["operation"] == CompletionOperation.LOAD:
+                    self._interrupts.send(fields["vector"])
+            else:
                 yield latency
                 self.loaded = (
                     self._memory.read_word(address + VALUE),
                     self._memory.read_word(address + STATUS),
                 )
-            else:
-                self.outcome = Status.BAD_FIELD
         except MemoryFaultError as error:
             self.outcome = error.status
             yield latency
@@ -151,3 +157,14 @@ class CompletionModel:
             yield self._timing.host_latency
         self.busy = False
         self._event("completion")
+
+    @staticmethod
+    def _wrong(fields: dict[str, int], address: int) -> Status:
+        signal = fields["operation"] == CompletionOperation.SIGNAL
+        if fields["operation"] not in list(CompletionOperation) or (
+            signal and fields["interrupt"] and fields["vector"] >= VECTORS
+        ):
+            return Status.BAD_FIELD
+        if address % LINE_BYTES:
+            return Status.MISALIGNED
+        return Status.ADDRESS_FAULT if address >> ADDRESS_BITS else Status.OK

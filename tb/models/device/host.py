@@ -28,11 +28,13 @@ class HostSide:
         self._run_firmware = run_firmware
         self._begin_reset = reset
         self.resetting = False
+        self.isolated = False
         self.drained = False
         self.generation = 0
         self.config = RegisterFile(CONFIG_SPACE)
         self.bar0 = RegisterFile(BAR0)
-        self.config.words["identity"] = [self._identity(0)]
+        identity = CONFIG_SPACE["identity"].register
+        self.config.words["identity"] = [identity.pack(vendor=VENDOR_ID, device=DEVICE_ID)]
         self.config.words["class"] = [0x120000 << 8 | 1]
         self.config.words["bar_size"] = [BAR0_BYTES | QUEUES * DOORBELL_PAGE << 32]
         self.config.on_write["identity"] = self._write_identity
@@ -55,20 +57,10 @@ class HostSide:
         words["core_buffers"] = [sum(size << 16 * i for i, size in enumerate(sizes))]
         words["bias_buffer"] = [len(model.bias)]
 
-    def _identity(self, word: int) -> int:
-        register = CONFIG_SPACE["identity"].register
-        fields = register.unpack(word)
-        return register.pack(
-            vendor=VENDOR_ID,
-            device=DEVICE_ID,
-            memory_enable=fields["memory_enable"],
-            bus_master=fields["bus_master"],
-        )
-
     def _write_identity(self, _: int, word: int) -> None:
-        self.config.words["identity"] = [self._identity(word)]
         fields = CONFIG_SPACE["identity"].register.unpack(word)
         self._chip.memory.bus_master = bool(fields["bus_master"])
+        self._chip.interrupts.pump()
 
     @property
     def _memory_enabled(self) -> bool:
@@ -101,7 +93,7 @@ class HostSide:
         for name in ("request_write", "response_read", "request_word"):
             chip.firmware.on_read[name] = partial(self._word, self.bar0, name)
         write["control"] = lambda _, word: self._run_firmware(bool(word & 1))
-        write["reset"] = lambda _, word: self._begin_reset() if word & 1 else None
+        write["reset"] = lambda _, word: self._write_reset(word)
         write["host_window"] = self._write_window
         write["request_write"] = lambda *_: chip.event("mailbox")
         write["vector_address"] = lambda i, word: chip.interrupts.address.__setitem__(i, word)
@@ -117,15 +109,31 @@ class HostSide:
     def _memory_counter(self, name: str, _: int) -> int:
         return self._chip.memory.counters[name]
 
+    def _write_reset(self, word: int) -> None:
+        if self.resetting:
+            raise SlaveError
+        if word & 1:
+            self._begin_reset()
+
     def _write_window(self, _: int, word: int) -> None:
         fields = HOST_WINDOW.unpack(word)
         self._chip.memory.grant(fields["base"], fields["limit"])
 
-    def check_enabled(self) -> None:
-        """BARs answer only with memory_enable.
+    def ring(self, offset: int, value: int, strobe: int) -> None:
+        """A write to BAR2.
 
         Raises:
-            SlaveError: it is off.
+            SlaveError: it is refused; during a reset all are.
         """
-        if not self._memory_enabled:
+        if self.resetting:
+            raise SlaveError
+        self._chip.queues.ring(offset, value, strobe)
+
+    def check_open(self) -> None:
+        """BARs answer only with memory_enable, and not in the middle of a reset.
+
+        Raises:
+            SlaveError: they do not.
+        """
+        if not self._memory_enabled or self.isolated:
             raise SlaveError

@@ -106,18 +106,20 @@ class ModelMachine:
     # Reset and boot.
 
     def _reset(self) -> None:
-        if self.host.resetting:
-            return
         self._run_firmware(False)
-        self.clock.clear()
-        self.host.resetting = True
-        self.clock.after(self.timing.reset, self._end_reset, survives=True)
+        self.host.resetting, self.host.drained = True, False
+        self.clock.after(self.timing.drain, self._isolate)
 
-    def _end_reset(self) -> None:
+    def _isolate(self) -> None:
+        self.host.isolated, self.host.drained = True, True
+        self.clock.clear()
         self.chip.reset()
         self.host.reset()
-        self.host.resetting, self.host.drained = False, True
         self.host.generation += 1
+        self.clock.after(self.timing.isolate, self._end_reset)
+
+    def _end_reset(self) -> None:
+        self.host.resetting = self.host.isolated = False
 
     def _run_firmware(self, run: bool) -> None:
         if run == (self._firmware is not None):

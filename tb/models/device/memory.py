@@ -127,3 +127,11 @@ class DeviceMemory:
     def write_word(self, address: int, value: int) -> None:
         """Write an aligned 64-bit word."""
         self.write(address, value.to_bytes(8, "little"))
+
+    def write_message(self, bus: int, data: int) -> bool:
+        """Write an interrupt message of 4 bytes; the host window does not bind these. Returns
+        whether it was answered without an error."""
+        if bus + 4 > len(self.host) or bus in self.slverr:
+            return False
+        self.host[bus : bus + 4] = np.frombuffer(data.to_bytes(4, "little"), np.uint8)
+        return True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from abi.address import PACKET_BYTES, SRAM_SLOTS_PER_QUEUE
-from abi.geometry import QUEUES
+from abi.geometry import MAXIMUM_DEPTH_LOG2, QUEUES
 from abi.registers_firmware import QUEUE_BLOCK
 from abi.registers_queue import QUEUE_CONTROL, QUEUE_READ_INDEX_ADDRESS, QUEUE_RING, QUEUE_STATE
 from abi.status import Status
@@ -118,7 +118,9 @@ class QueueUnit:
         """
         index, inside = divmod(offset, 4096)
         queue = self.queues[index] if index < QUEUES else None
-        if queue is None or inside or strobe != 0xFF or not queue.enabled or queue.fault:
+        if queue is None or inside:
+            raise SlaveError
+        if strobe != 0xFF or not queue.enabled or queue.fault:
             self.refused += 1
             raise SlaveError
         if self.drop_doorbells:
@@ -142,11 +144,32 @@ class QueueUnit:
             self._event("queue_fault")
 
     def _control(self, index: int, word: int) -> None:
-        enable = bool(QUEUE_CONTROL.unpack(word)["enable"])
-        queue = self.queues[index]
-        if enable and not queue.enabled:
-            self.queues[index] = _Queue(enabled=True)
-        queue.enabled = enable
+        if not QUEUE_CONTROL.unpack(word)["enable"]:
+            self.queues[index].enabled = False
+        elif not self.queues[index].enabled:
+            self._clock.after(self._timing.start_queue, partial(self._start, index))
+
+    def _start(self, index: int) -> None:
+        """Begin a queue's new life once nothing of its former one is on its way."""
+        words = self.registers.words
+        if not words["control"][index] or self.queues[index].enabled:
+            return
+        if self.queues[index].busy:
+            self._clock.after(self._timing.start_queue, partial(self._start, index))
+            return
+        self.queues[index] = _Queue(enabled=True)
+        words["consumed"][index] = 0
+        ring, publish = self._ring(index), words["read_index_address"][index]
+        end = ring["address"] + (PACKET_BYTES << ring["depth_log2"])
+        for wrong, status, address in (
+            (ring["address"] % PACKET_BYTES, Status.MISALIGNED, ring["address"]),
+            (publish % PACKET_BYTES, Status.MISALIGNED, publish),
+            (ring["depth_log2"] > MAXIMUM_DEPTH_LOG2, Status.BAD_FIELD, ring["depth_log2"]),
+            (end > ADDRESS + 1, Status.ADDRESS_FAULT, ring["address"]),
+        ):
+            if wrong:
+                self._fail(index, status, address)
+                return
 
     def _consume(self, index: int, value: int) -> None:
         self.queues[index].consumed = value
@@ -220,7 +243,6 @@ class QueueUnit:
                 self._memory.write_word(address, value)
             except MemoryFaultError as error:
                 self._fail(index, error.status, error.address)
-                return
             self._publish(index, queue)
 
         self._clock.after(self._timing.host_latency, done)

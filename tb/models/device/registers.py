@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from abi.register import Access, Place, RegisterMap
+from abi.record import Owner
+from abi.register import Access, Place, Register, RegisterMap
 
 __all__ = ["RegisterFile", "SlaveError"]
 
@@ -12,6 +13,17 @@ BYTE_MASKS = [sum(0xFF << (8 * i) for i in range(8) if strobe >> i & 1) for stro
 
 class SlaveError(Exception):
     """The access is answered with SLVERR."""
+
+
+def _writable(register: Register) -> int:
+    """Bits that a write changes: fields of an RW register that hardware or nobody fills stay."""
+    if register.access is not Access.RW:
+        return (1 << register.size) - 1
+    return sum(
+        ((1 << field.width) - 1) << register.offset_of(name)
+        for name, field in register.fields.items()
+        if field.fills not in (Owner.HW, Owner.NONE)
+    )
 
 
 class RegisterFile:
@@ -31,6 +43,7 @@ class RegisterFile:
             for place in register_map
             for index in range(place.count)
         }
+        self._masks = {place.name: _writable(place.register) for place in register_map}
         self.words: dict[str, list[int]] = {}
         self.reset()
 
@@ -64,7 +77,7 @@ class RegisterFile:
             SlaveError: nothing there, read only, or refused.
         """
         place, index = self._place(offset)
-        mask = BYTE_MASKS[strobe] & ((1 << place.register.size) - 1)
+        mask = BYTE_MASKS[strobe] & self._masks[place.name]
         writer = self.on_write.get(place.name)
         words = self.words[place.name]
         match place.register.access:

@@ -36,8 +36,14 @@ class ModelTiming:
     interrupt: int = 40
     """An MSI-X message until its response."""
 
-    reset: int = 64
-    """A reset of the chip."""
+    drain: int = 40
+    """A reset until the host link is quiet; what is under way goes on."""
+
+    isolate: int = 24
+    """A reset from then on: registers answer with SLVERR."""
+
+    start_queue: int = 6
+    """From QUEUE_CONTROL.enable until doorbells are accepted."""
 
     command: int = 16
     """A command of a core that moves no data."""
