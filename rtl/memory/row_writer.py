@@ -156,7 +156,7 @@ class RowWriter(wiring.Component):
         m.d.comb += failed.eq(response_valid & (response_error != LineError.OK))
 
         row_error = Signal(2)
-        row_line = Signal(LINE_NUMBER_BITS, reset_less=True)
+        row_line = Signal(LINE_NUMBER_BITS)
         verdict = data.View(ROW_DONE, rows.w_data)
         row_ends = Signal()
         m.d.comb += [

@@ -87,7 +87,7 @@ def random_row(longest: int) -> Row:
 @cocotb.test()
 async def random_rows(dut: Any) -> None:
     for_stall = random.choice([0.0, 0.1, 0.5])
-    bench = Bench(dut, latency=random.choice([1, 5, (1, 90)]), stall=for_stall)
+    bench = Bench(dut, latency=random.choice([(1, 1), (5, 5), (1, 90)]), stall=for_stall)
     await bench.start()
     for _ in range(4):
         bench.target.stall, bench.sink.stall = random.choices([0.0, 0.2, 0.7], k=2)
