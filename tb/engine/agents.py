@@ -3,7 +3,6 @@
 The cycle semantics are those of the C++ main (axi_lite.h, machine.h), to the cycle.
 """
 
-import ctypes
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from cocotb.triggers import ReadOnly, Timer
 
+from tb.engine.backdoor import icarus_host_memory, verilated_memory
 from tb.engine.clockwork import DONE, EVENT, MESSAGE, RUN, UNTIL
 from tb.engine.hosting import Hosting
 from tb.engine.machine_build import BUSES
@@ -134,7 +134,15 @@ class AgentClockwork:
     `host_dram_module` is the VPI module that holds host memory on Icarus.
     """
 
-    def __init__(self, hosting: Hosting, dut: Any, *, host_dram_module: Path | None = None) -> None:
+    def __init__(
+        self,
+        hosting: Hosting,
+        dut: Any,
+        *,
+        host_memory: str = "top.dram",
+        host_dram_module: Path | None = None,
+    ) -> None:
+        self._host_memory = host_memory
         self._hosting = hosting
         self._dut = dut
         self._host_dram_module = host_dram_module
@@ -271,13 +279,6 @@ class AgentClockwork:
         self._cycle = 0
 
     def host_memory(self) -> npt.NDArray[np.uint8]:
-        if self._host_dram_module is None:
-            raise LookupError("the simulator has no host memory module")
-        library = ctypes.PyDLL(str(self._host_dram_module))
-        library.glass_dram_bytes.restype = ctypes.c_void_p
-        library.glass_dram_size.restype = ctypes.c_uint64
-        address, size = library.glass_dram_bytes(), library.glass_dram_size()
-        if not address:
-            raise LookupError("the machine has no host_dram")
-        buffer = (ctypes.c_uint8 * size).from_address(address)
-        return np.frombuffer(memoryview(buffer), np.uint8)
+        if self._host_dram_module is not None:
+            return icarus_host_memory(self._host_dram_module)
+        return verilated_memory(self._host_memory, "mem")

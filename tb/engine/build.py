@@ -215,7 +215,7 @@ def build_verilator(
     headers = sorted(main.parent.glob("*.h")) if header else []
     texts = [part for path in [main, *headers, *sources] for part in _named_text(path)]
     key = _digest(["verilator", text, vlt, header, optimise, link, *flags, *tools, *texts])
-    runtime_key = _digest(["runtime", optimise, str(waves), *tools])
+    runtime_key = _digest(["runtime", optimise, str(waves), str(bool(header)), *tools])
 
     def make(folder: Path) -> None:
         (folder / "top.v").write_text(text, encoding="utf-8")
@@ -225,7 +225,9 @@ def build_verilator(
         (objects / "glass_config.h").write_text(header, encoding="utf-8")
         environment = {"VERILATOR_ROOT": str(found.root)}
         inputs = [folder / "top.vlt", folder / "top.v", *sources, main]
-        where = ["-CFLAGS", f"-I{main.parent}", "-LDFLAGS", link, "--Mdir", str(objects)]
+        # A machine build ends without Verilator's word on stdout: see vl_finish in driven.h.
+        defines = f"-I{main.parent}" + (" -DVL_USER_FINISH" if header else "")
+        where = ["-CFLAGS", defines, "-LDFLAGS", link, "--Mdir", str(objects)]
         command = [str(word) for word in [found.binary, *flags, *where, *inputs]]
         _run(command, folder, environment)
         _share_runtime(runtime_key, objects)

@@ -24,13 +24,25 @@ bool g_at_stop = false;  // right after a settled rising edge, outside VPI callb
 bool g_armed = false;    // Python waits for a stop
 void (*g_on_stop)() = nullptr;
 
+QData g_dumped = kNever;  // the waves hold each time once
+
+void dump_waves_once() {
+#if VM_TRACE
+    g_top->eval_end_step();
+    if (g_dumped != g_time) dump_waves();
+    g_dumped = g_time;
+#endif
+}
+
 void evaluate(bool clock) {
     g_top->clk = clock;
     g_top->eval_step();
-#if VM_TRACE
-    g_top->eval_end_step();
-    dump_waves();
-#endif
+    dump_waves_once();
+}
+
+void end_driven_step() {
+    call(cbReadOnlySynch);
+    dump_waves_once();
 }
 
 // Whole cycles without VPI, from one stop point to another.
@@ -68,7 +80,7 @@ void serve_stop() {
 
 void run_driven() {
     settle(false);
-    end_step();
+    end_driven_step();
     while (!Verilated::gotFinish()) {
         const QData deadline = next_deadline();
         const bool watched = VerilatedVpi::hasCbs(cbValueChange);
@@ -76,7 +88,7 @@ void run_driven() {
             if (!g_armed && deadline == kNever) break;  // nobody waits for anything
             if (g_top->clk && run_cycles(deadline) != kCocotb) {
                 serve_stop();
-                end_step();
+                end_driven_step();
                 continue;
             }
         }
@@ -92,7 +104,7 @@ void run_driven() {
             g_machine->after_edge();
             serve_stop();
         }
-        end_step();
+        end_driven_step();
     }
 }
 
@@ -120,6 +132,9 @@ uint32_t run_from_python(uint64_t until, uint32_t watch) {
 }
 
 }  // namespace
+
+// Verilator's own prints a line; the standard output belongs to the hosted program.
+void vl_finish(const char*, int, const char*) { Verilated::threadContextp()->gotFinish(true); }
 
 // The address of a public signal or memory: `scope` as `top.dram`; sizes in bytes; null if absent.
 extern "C" void* glass_memory(const char* scope, const char* name, uint64_t* entry, uint64_t* total) {

@@ -30,7 +30,7 @@ def _named(name: str) -> Callable[..., Any]:
 def _clockwork(job: Job, hosting: Hosting, dut: Any) -> Clockwork:
     if job.agents:
         module = Path(job.host_dram_module) if job.host_dram_module else None
-        return AgentClockwork(hosting, dut, host_dram_module=module)
+        return AgentClockwork(hosting, dut, host_memory=job.host_memory, host_dram_module=module)
     # Only our own main has the symbols that this module binds.
     from tb.engine.native import NativeClockwork
 

@@ -36,7 +36,7 @@ class Machine:
 
     `firmware` is the device program; it is started with its port when the chip releases the
     firmware CPU, and ended (an access in flight ends first) when the chip holds it in reset. An
-    exception that leaves it is raised in `main`.
+    exception that leaves it is raised in `main`. Making a machine resets it.
     """
 
     def __init__(
@@ -52,13 +52,14 @@ class Machine:
         self._firmware = firmware
         self._actor: Actor | None = None
         self.actors = Actors(clockwork, seed=seed)
+        clockwork.reset()
         self.memory = HostMemory(clockwork.host_memory())
         self.bus = HostBus(self.actors, self.memory, seed=seed, drain_window=drain_window)
         self.firmware_bus = FirmwareBus(self.actors)
         self.actors.on_run_change = self._run_changed
 
     def run(self, program: Callable[[], object]) -> None:
-        """Reset the machine and run `program` as the actor `main` with the bus attached.
+        """Run `program` as the actor `main` with the bus attached.
 
         Raises:
             BaseException: what the program, the firmware or an unjoined thread raised.
@@ -73,7 +74,6 @@ class Machine:
                 _current.remove(self)
                 detach_bus(self.bus)
 
-        self.clockwork.reset()
         self.actors.run(main)
 
     def reset(self) -> None:

@@ -75,7 +75,7 @@ def launch(
             # Rewriting assertions would import pytest for every program.
             "COCOTB_REWRITE_ASSERTION_FILES": "",
             "COCOTB_LOG_LEVEL": "WARNING",
-            "GPI_LOG_LEVEL": "WARNING",
+            "GPI_LOG_LEVEL": "ERROR",
             **(env or {}),
         }
         environment = simulator_environment(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cocotb._gpi_triggers import GPITrigger
 from cocotb.triggers import NextTimeStep
 
+from tb.engine.backdoor import verilated_memory
 from tb.engine.clockwork import (
     COCOTB,
     FINISHED,
@@ -67,8 +68,6 @@ def _library() -> Any:
         ("glass_set_reset", None, [integer]),
         ("glass_zero_cycle", None, []),
         ("glass_bare_run", None, [u64]),
-        ("glass_memory", pointer, [ctypes.c_char_p, ctypes.c_char_p, pointer, pointer]),
-        ("glass_scopes", ctypes.c_char_p, []),
     ]:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -200,29 +199,8 @@ class NativeClockwork:
         self._library.glass_set_reset(0)
         self._library.glass_zero_cycle()
 
-    def memory(self, scope: str, name: str) -> npt.NDArray[np.uint8]:
-        """The bytes of a public signal or memory, shape (nbytes,), without a copy.
-
-        `scope` is the path of the instance (`top.dram`). An entry of a memory takes a power of two
-        of bytes up to 8, or a multiple of 4; element 0 comes first.
-
-        Raises:
-            LookupError: it does not exist or is not public.
-        """
-        entry, total = ctypes.c_uint64(), ctypes.c_uint64()
-        address = self._library.glass_memory(
-            scope.encode(), name.encode(), ctypes.byref(entry), ctypes.byref(total)
-        )
-        if not address:
-            public = self._library.glass_scopes().decode()
-            raise LookupError(
-                f"{scope}.{name} is not public in this simulator; public are\n{public}"
-            )
-        buffer = (ctypes.c_uint8 * total.value).from_address(address)
-        return np.frombuffer(memoryview(buffer), np.uint8)
-
     def host_memory(self) -> npt.NDArray[np.uint8]:
-        return self.memory(self._host_memory, "mem")
+        return verilated_memory(self._host_memory, "mem")
 
     def bare_run(self, cycles: int) -> None:
         """Evaluate `cycles` cycles with nothing around: the reference of benchmarks.
