@@ -20,7 +20,7 @@ __all__ = ["Block", "blocks_of", "links_of", "paths_of", "shown_output_pattern"]
 
 LANGUAGES = ("console", "bash", "python")
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```\s*$", re.MULTILINE | re.DOTALL)
-MARKER = re.compile(r"<!--\s*run:(.*?)-->\s*\Z", re.DOTALL)
+MARKER = re.compile(r"<!--\s*run:((?:(?!-->).)*)-->\s*\Z", re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)[^)]*\)")
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FOLDERS = ("abi", "rtl", "firmware", "driver", "runtime", "tb", "docs", "examples", ".ci")
