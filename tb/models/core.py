@@ -243,7 +243,19 @@ class CoreModel:
             self.write(address, out)
             self._write_bytes += out.size
 
-    def _execute(self, opcode: CommandOpcode, command: Fields) -> None:
+    def execute(self, command: bytes, arguments: Sequence[int] = ()) -> tuple[Status, int]:
+        """Execute one LOAD, MOVE, MMAD or STORE, without flags; returns status and address."""
+        decoded = self.decode(command)
+        if decoded is None:
+            raise ValueError(f"command must be valid, not {command!r}")
+        self._arguments = [*arguments, *[0] * (KERNEL_ARGUMENTS - len(arguments))]
+        try:
+            self._work(*decoded)
+        except _FaultError as fault:
+            return fault.status, fault.address
+        return Status.OK, 0
+
+    def _work(self, opcode: CommandOpcode, command: Fields) -> None:
         match opcode:
             case CommandOpcode.LOAD:
                 self._load(command)
@@ -385,7 +397,7 @@ class _Run:
             if queue and self._ready(queue[0][2]["wait"]):
                 self.pipe, (self.command, opcode, c) = pipe, queue.popleft()
                 self._take(c["wait"])
-                self.core._execute(opcode, c)
+                self.core._work(opcode, c)
                 self._retire(c["set"])
                 progress = True
         if not progress:

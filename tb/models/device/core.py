@@ -109,12 +109,13 @@ class CoreUnit:
         if result is not None and not self.hang:
             loads = result.read_bytes // LOAD_WIDTH
             work = max(result.macs // MACS_PER_CYCLE, loads, result.write_bytes // STORE_WIDTH)
-            remaining = work + self._timing.command * result.retired
-            while remaining > 0 and not core.abort:
-                step = min(remaining, self._timing.host_latency)
-                core.retired += result.retired * step // (work + 16 * result.retired)
-                remaining -= step
+            total, done = work + self._timing.command * result.retired, 0
+            before = core.retired
+            while done < total and not core.abort:
+                step = min(total - done, self._timing.host_latency)
                 yield step
+                done += step
+                core.retired = before + result.retired * done // total
         while (result is None or self.hang) and not core.abort:
             if not self.hang:
                 core.retired += self._timing.host_latency // self._timing.command

@@ -1,0 +1,1 @@
+"""Tests of the AI core: its pipes, its sequencer and whole programs."""
