@@ -64,7 +64,7 @@ class RegisterAccess:
 
 
 class RegisterSpace:
-    """The registers of one map as attributes: `bar0.time.read()`, `bar0.queue_state[3].fields()`."""
+    """The registers of one map as attributes: `bar0.time.read()`, `bar0.dma_state[3].fields()`."""
 
     def __init__(self, bus: Bus, region: Region, register_map: RegisterMap, base: int = 0) -> None:
         self._name = register_map.name

@@ -119,7 +119,9 @@ class Queues:
         Raises:
             NpuError: the firmware does not answer.
         """
-        if not self._bar0.queue_state[queue.number].field("fault"):
+        published = self.load_index(queue, WRITE_INDEX_OFFSET)
+        rung = self._bar0.queue_doorbell[queue.number].read()
+        if rung == published and not self._bar0.queue_state[queue.number].field("fault"):
             response = self._mailbox.call(MessageKind.RESET_QUEUE, queue=queue.number)
             if response["status"] == Status.OK:
                 return False

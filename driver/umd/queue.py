@@ -68,22 +68,54 @@ class UserQueue:
         self.timeline = Semaphore(bus, semaphore)
         self.submitted = 0
         self.ordinal = 0
+        self._published_ordinal = 0
+        self._ordinals: dict[int, int] = {}
 
-    def signal(self) -> int:
-        """Push a SIGNAL of the timeline, with interrupt; returns its value."""
+    def push(self, opcode: PacketOpcode, /, **fields: int) -> int:
+        """Push a packet; returns its ring index."""
+        index = self.ring.push(opcode, **fields)
+        if opcode is PacketOpcode.SIGNAL and fields["interrupt"]:
+            self.ordinal += 1
+        return index
+
+    def publish(self) -> int:
+        """Push the timeline's SIGNAL and ring the doorbell once; returns the SIGNAL's value."""
         self.submitted += 1
-        self.push_signal(self.timeline, self.submitted)
+        self.push(
+            PacketOpcode.SIGNAL,
+            semaphore=self.timeline.device_address,
+            value=self.submitted,
+            interrupt=1,
+        )
+        self._ordinals[self.submitted] = self._published_ordinal = self.ordinal
+        self.ring.publish()
         return self.submitted
 
-    def push_signal(self, semaphore: Semaphore, value: int) -> int:
-        """Push a SIGNAL with interrupt; returns the interrupt's ordinal."""
-        self.ring.push(
-            PacketOpcode.SIGNAL, semaphore=semaphore.device_address, value=value, interrupt=1
-        )
-        self.ordinal += 1
-        return self.ordinal
+    @property
+    def pending(self) -> bool:
+        """Whether packets were pushed that are not yet published."""
+        return self.ring.written != self.ring.published
+
+    def discard_pending(self) -> None:
+        """Take back what was pushed but not published; its timeline value is skipped."""
+        if self.pending:
+            self.ring.discard_pending()
+            self.submitted += 1
+            self.ordinal = self._published_ordinal
+
+    def ordinal_of(self, value: int) -> int:
+        """Ordinal of the interrupt of a timeline value that is not yet reached."""
+        return self._ordinals[value]
+
+    def reached(self) -> int:
+        """Value of the timeline; what was kept about smaller values is forgotten."""
+        value = self.timeline.value
+        while self._ordinals and next(iter(self._ordinals)) <= value:
+            del self._ordinals[next(iter(self._ordinals))]
+        return value
 
     def restart(self) -> None:
         """The queue was made anew: indices and interrupts count from 0, the timeline goes on."""
         self.ring.restart()
-        self.ordinal = 0
+        self.ordinal = self._published_ordinal = 0
+        self._ordinals.clear()

@@ -63,6 +63,10 @@ class Ring:
         """Packets before this have been rung for."""
         self._read = 0
 
+    def discard_pending(self) -> None:
+        """Take back what was pushed but not published: its slots are written anew later."""
+        self.written = self.published
+
     def room(self) -> int:
         """Free slots, as far as the device has published its read index."""
         self._read = int.from_bytes(self._load(self._read_address, 8), "little")

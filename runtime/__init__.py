@@ -1,0 +1,75 @@
+"""What a user imports: devices, memory, streams, events and kernels.
+
+from runtime import Device, gemm
+
+with Device() as device:
+    a, b = device.array(x), device.array(y)
+    print(gemm(a, b).numpy())
+"""
+
+from driver.errors import (
+    DependencyFailedError,
+    DeviceClosedError,
+    DeviceError,
+    DeviceHangError,
+    DoorbellLostError,
+    FirmwareCrashError,
+    FirmwareError,
+    FirmwareStallError,
+    InterruptLostError,
+    InvalidArgumentError,
+    KernelTimeoutError,
+    MailboxTimeoutError,
+    NotFinishedError,
+    NpuError,
+    OutOfMemoryError,
+    ProbeError,
+    RingFullError,
+    StaleHandleError,
+    SubmissionError,
+    VersionMismatchError,
+    WaitTimeoutError,
+)
+from driver.kmd.probe import DeviceProperties
+from runtime.device import Device, MemoryInfo
+from runtime.event import Event
+from runtime.kernels.gemm import gemm
+from runtime.kernels.requantise import requantise
+from runtime.kernels.tiling import padded_macs
+from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray
+from runtime.stream import Stream
+
+__all__ = [
+    "DependencyFailedError",
+    "Device",
+    "DeviceArray",
+    "DeviceBuffer",
+    "DeviceClosedError",
+    "DeviceError",
+    "DeviceHangError",
+    "DeviceProperties",
+    "DoorbellLostError",
+    "Event",
+    "FirmwareCrashError",
+    "FirmwareError",
+    "FirmwareStallError",
+    "InterruptLostError",
+    "InvalidArgumentError",
+    "KernelTimeoutError",
+    "MailboxTimeoutError",
+    "MemoryInfo",
+    "NotFinishedError",
+    "NpuError",
+    "OutOfMemoryError",
+    "PinnedArray",
+    "ProbeError",
+    "RingFullError",
+    "StaleHandleError",
+    "Stream",
+    "SubmissionError",
+    "VersionMismatchError",
+    "WaitTimeoutError",
+    "gemm",
+    "padded_macs",
+    "requantise",
+]

@@ -1,0 +1,381 @@
+"""Streams: work that runs in the order in which it was submitted."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING
+
+from abi.packet import PacketOpcode
+from abi.semaphore import STATUS_WORD
+from abi.status import Engine, Status
+from driver import tracing
+from driver.errors import (
+    DeviceHangError,
+    DoorbellLostError,
+    FirmwareError,
+    InterruptLostError,
+    NpuError,
+    StaleHandleError,
+    SubmissionError,
+    WaitTimeoutError,
+    fault_from_status,
+)
+from driver.kmd.wait import DEFAULT_TIMEOUT
+from driver.umd.queue import Semaphore
+from runtime.arguments import check_integer, refuse
+from runtime.heap import Block
+
+if TYPE_CHECKING:
+    from runtime.device import Device
+    from runtime.event import Event
+
+__all__ = ["Packet", "Stream", "check_timeout"]
+
+Packet = tuple[PacketOpcode, dict[str, int]]
+"""Opcode and fields of a packet."""
+
+DEPTH = 256
+LARGEST_DEPTH = 1 << 16
+TASK_TIMEOUT = 1_000_000_000
+"""Absolute cap of one task, in cycles, unless the stream was made with another."""
+
+_TRANSIENT = (
+    InterruptLostError,
+    WaitTimeoutError,
+    DoorbellLostError,
+    FirmwareError,
+    DeviceHangError,
+)
+"""Errors after which the stream's queue itself is sound: the wait may be repeated."""
+
+_numbers = count()
+
+
+class Stream:
+    """A queue of the device. Operations of a stream run in order, those of several in parallel.
+
+    A fault ends the stream's work: everything submitted behind it is skipped, and every call
+    raises the first error until `reset`. Use a stream from one host thread at a time.
+
+    Args:
+        device: the device that runs it.
+        depth: slots of its ring, a power of two from 2 to 65536.
+        priority: 0 (first) to 3.
+        task_timeout: cycles after which any single task is aborted.
+
+    Raises:
+        InvalidArgumentError: an argument breaks its rule.
+        OutOfMemoryError: all queues of the device are in use.
+    """
+
+    def __init__(
+        self,
+        device: "Device",
+        *,
+        depth: int = DEPTH,
+        priority: int = 0,
+        task_timeout: int = TASK_TIMEOUT,
+    ) -> None:
+        slots = check_integer("depth", depth, 2, LARGEST_DEPTH)
+        if slots & (slots - 1):
+            raise refuse("depth", "be a power of two", depth)
+        check_integer("priority", priority, 0, 3)
+        check_integer("task_timeout", task_timeout, 1, (1 << 63) - 1)
+        device.check_open()
+        self.device = device
+        self.generation = device.generation
+        self._client = device.client
+        self._queue = self._client.create_queue(
+            depth_log2=slots.bit_length() - 1, priority=priority, task_timeout=task_timeout
+        )
+        self.number = next(_numbers)
+        self._error: NpuError | None = None
+        self._batches = 0
+        self._destroyed = False
+        self._recorded: dict[Semaphore, int] = {}
+        device.streams.append(self)
+
+    # State.
+
+    @property
+    def error(self) -> NpuError | None:
+        """The first error, which ended the stream's work, or None. Never waits for work."""
+        if self._error is None and not self._destroyed and not self.is_stale:
+            self._look()
+        return self._error
+
+    @property
+    def queue(self) -> int:
+        """Number of its hardware queue."""
+        return self._queue.number
+
+    @property
+    def submitted_packets(self) -> int:
+        """Packets published since its queue was made."""
+        return self._queue.ring.published
+
+    def is_done(self, value: int) -> bool:
+        """Whether its timeline has reached `value`, or never will (destroyed, device reset)."""
+        if self._destroyed or self.device.closed or self.generation != self.device.generation:
+            return True
+        return self._queue.reached() >= value
+
+    def check(self) -> None:
+        """Refuse a stream that takes no more work.
+
+        Raises:
+            StaleHandleError: it was destroyed, or its device was closed or reset.
+            NpuError: its first error.
+        """
+        self._check_alive()
+        self._look()
+        if self._error is not None:
+            raise self._error
+
+    def _look(self) -> None:
+        if self._error is None and (word := self._queue.timeline.status):
+            self._fail(self._fault(word))
+
+    def _check_alive(self) -> None:
+        self.device.check_current(self.generation)
+        if self._destroyed:
+            raise StaleHandleError("the stream was destroyed")
+
+    # Submission.
+
+    def submit(self, packets: Sequence[Packet], blocks: Iterable[Block] = ()) -> int:
+        """Submit the packets of one operation; returns the timeline value that completes it.
+
+        `blocks` is the memory that they use. Outside a batch the doorbell is rung at once.
+
+        Raises:
+            InvalidArgumentError: more packets than the ring has slots.
+            RingFullError: the ring stayed full; nothing was submitted.
+            NpuError: see `check`.
+        """
+        self.check()
+        queue, ring = self._queue, self._queue.ring
+        room = len(packets) + 1  # One slot stays free for the timeline's SIGNAL.
+        if not ring.has_room(room):
+            self.flush()
+            try:
+                ring.wait_room(room, DEFAULT_TIMEOUT)
+            except NpuError as error:
+                self.device.note(error)
+                raise
+        for opcode, fields in packets:
+            queue.push(opcode, **fields)
+        value = queue.submitted + 1
+        for block in blocks:
+            block.uses[self] = value
+        if not self._batches:
+            self.flush()
+        return value
+
+    def flush(self) -> None:
+        """Publish what a batch has gathered so far: one SIGNAL, one doorbell.
+
+        Raises:
+            NpuError: the device refused the doorbell.
+        """
+        if not self._queue.pending:
+            return
+        try:
+            self._queue.publish()
+        except SubmissionError as error:
+            fault = self._find_fault() or error
+            self._fail(fault)
+            raise fault from error
+
+    @contextmanager
+    def batch(self) -> Iterator["Stream"]:
+        """Gather operations and ring once, at the end. Waiting for the stream inside it, or a
+        full ring, rings earlier. If the block raises, what was gathered still runs."""
+        self.check()
+        self._batches += 1
+        try:
+            yield self
+        finally:
+            self._batches -= 1
+            if not self._batches and not self._destroyed and not self.is_stale:
+                self.flush()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its device was closed or reset."""
+        return self.device.closed or self.generation != self.device.generation
+
+    # Waiting.
+
+    def synchronize(self, timeout: int | None = None) -> None:
+        """Wait until everything submitted is done.
+
+        `timeout`: cycles without retired work after which it gives up.
+
+        Raises:
+            InterruptLostError: all is done and valid, but the interrupt was lost.
+            NpuError: the first fault of the stream, or why the device makes no progress.
+        """
+        cycles = check_timeout(timeout)
+        with tracing.span("api", "stream.synchronize", queue=self._queue.number):
+            self._check_alive()
+            if self._error is not None:
+                raise self._error
+            self.flush()
+            self.finish(self._queue.submitted, cycles)
+            self.check()
+
+    def finish(self, value: int, timeout: int = DEFAULT_TIMEOUT) -> None:
+        """Wait until the timeline has reached `value`, whether or not the work failed.
+
+        Raises:
+            NpuError: why it does not come.
+        """
+        if self.is_done(value):
+            return
+        if value > self._queue.submitted:
+            self.flush()
+        self.wait_semaphore(self._queue.timeline, value, self._queue.ordinal_of(value), timeout)
+
+    def wait_semaphore(self, semaphore: Semaphore, value: int, ordinal: int, timeout: int) -> None:
+        """Wait for a semaphore that this stream signals; `ordinal` is that of its interrupt.
+
+        Raises:
+            NpuError: why the value does not come.
+        """
+        try:
+            self._client.wait(
+                self._queue.handle, semaphore.bus_address, value, ordinal, timeout=timeout
+            )
+        except NpuError as error:
+            if isinstance(error, _TRANSIENT):
+                self.device.note(error)
+            else:
+                self._fail(error)
+            raise
+
+    def query(self) -> bool:
+        """Whether everything submitted is done; never waits.
+
+        Raises:
+            NpuError: the first error of the stream.
+        """
+        self.check()
+        return not self._queue.pending and self.is_done(self._queue.submitted)
+
+    # Events.
+
+    def record(self, event: "Event") -> None:
+        """Record an event: it happens when everything submitted so far is done."""
+        event.record(self)
+
+    def wait(self, event: "Event") -> None:
+        """Let later work of this stream wait for the event's last record; the host does not wait.
+
+        An event that was never recorded holds nothing up.
+
+        Raises:
+            InvalidArgumentError: no event, or one of another device.
+            NpuError: see `check`.
+        """
+        with tracing.span("api", "stream.wait", queue=self._queue.number):
+            self.check()
+            self.device.check_event("event", event)
+            target = event.target()
+            if target is not None:
+                semaphore, value = target
+                packet = {"semaphore": semaphore.device_address, "value": value}
+                self.submit([(PacketOpcode.WAIT, packet)], [event.block])
+
+    def push_event(self, semaphore: Semaphore, value: int, block: Block) -> int:
+        """Submit the SIGNAL of an event; returns the ordinal of its interrupt."""
+        ordinal = self._queue.ordinal + 1
+        packet = {"semaphore": semaphore.device_address, "value": value, "interrupt": 1}
+        self.submit([(PacketOpcode.SIGNAL, packet)], [block])
+        self._recorded = {s: v for s, v in self._recorded.items() if s.value < v}
+        self._recorded[semaphore] = value
+        return ordinal
+
+    # Faults and the end.
+
+    def reset(self) -> None:
+        """Drop unfinished work and clear the error; the stream takes work again.
+
+        Events that dropped work would have recorded fail with ABORTED. The hardware queue is made
+        anew where its fault asks for that.
+
+        Raises:
+            StaleHandleError: it was destroyed, or its device was closed or reset.
+            NpuError: the firmware does not answer; then only `Device.reset` helps.
+        """
+        with tracing.span("api", "stream.reset", queue=self._queue.number):
+            self._check_alive()
+            queue = self._queue
+            queue.discard_pending()
+            if self._client.reset_queue(queue.handle):
+                queue.restart()
+            self._abandon_events()
+            queue.timeline.signal(queue.submitted)
+            self._error = None
+            self.device.programs.forget(self)
+
+    def destroy(self) -> None:
+        """Finish the stream's work and give its queue back. A second call does nothing.
+
+        Raises:
+            NpuError: its work failed or does not end; the queue is given back even then.
+        """
+        if self._destroyed or self.is_stale:
+            return
+        try:
+            if self._error is None:
+                self.synchronize()
+        finally:
+            self._client.destroy_queue(self._queue.handle)
+            self._destroyed = True
+            self._abandon_events()
+            self.device.forget_stream(self)
+
+    def _abandon_events(self) -> None:
+        """Events that can no longer be signalled by the device fail, so that nobody waits."""
+        status = STATUS_WORD.pack(
+            status=Status.ABORTED, engine=Engine.FIRMWARE, queue=self._queue.number
+        )
+        for semaphore, value in self._recorded.items():
+            if semaphore.value < value:
+                semaphore.signal(value, status)
+        self._recorded.clear()
+
+    def _fail(self, error: NpuError) -> None:
+        if self._error is None:
+            self._error = error
+        self.device.note(error)
+
+    def _fault(self, word: int) -> NpuError:
+        """The error for a status word, with what the firmware knows besides."""
+        try:
+            return self._find_fault() or fault_from_status(word)
+        except NpuError:
+            return fault_from_status(word)
+
+    def _find_fault(self) -> NpuError | None:
+        state = self._client.query_queue(self._queue.handle)
+        if not state["status_word"]:
+            return None
+        return fault_from_status(
+            state["status_word"],
+            packet=state["fault_packet"],
+            address=state["fault_address"],
+            pipe=state["pipe"],
+            command=state["command"],
+        )
+
+    def __repr__(self) -> str:
+        return f"Stream(queue={self._queue.number})"
+
+
+def check_timeout(timeout: int | None) -> int:
+    """A timeout in cycles; None: the default."""
+    if timeout is None:
+        return DEFAULT_TIMEOUT
+    return check_integer("timeout", timeout, 1, (1 << 62) - 1)
