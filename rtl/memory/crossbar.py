@@ -54,11 +54,14 @@ class CrossbarDirection(wiring.Component):
         trusted: Collection[int] = (),
     ) -> None:
         self.classes = tuple(classes)
-        self.hbm_bytes = hbm_bytes
         self.trusted = frozenset(trusted)
         strange = self.trusted - set(range(len(self.classes)))
         if strange:
             raise ValueError(f"trusted must name existing ports, not {min(strange)!r}")
+        self._guards = [
+            AddressGuard(hbm_bytes=hbm_bytes, trusted=i in self.trusted)
+            for i in range(len(self.classes))
+        ]
         super().__init__(
             {
                 "ports": In(port).array(len(self.classes)),
@@ -76,15 +79,13 @@ class CrossbarDirection(wiring.Component):
         m = Module()
         count = len(self.classes)
         ports = [self.ports[i] for i in range(count)]
-        guards = []
+        guards = self._guards
         # A port has requests at one target at a time, so that its responses keep their order.
         current = [Signal(2, name=f"current_{i}") for i in range(count)]
         unanswered = [Signal(range(IN_FLIGHT + 1), name=f"unanswered_{i}") for i in range(count)]
         may_ask = [Signal(name=f"may_ask_{i}") for i in range(count)]
         for i, port in enumerate(ports):
-            guard = AddressGuard(hbm_bytes=self.hbm_bytes, trusted=i in self.trusted)
-            m.submodules[f"guard_{i}"] = guard
-            guards.append(guard)
+            guard = m.submodules[f"guard_{i}"] = guards[i]
             same = (current[i] == guard.target) & (unanswered[i] != IN_FLIGHT)
             m.d.comb += [
                 guard.line.eq(port.request.payload.line),
@@ -104,8 +105,8 @@ class CrossbarDirection(wiring.Component):
             )
 
         for i, port in enumerate(ports):
-            refused = current[i] == Target.NONE
             response = port.response
+            refused = (current[i] == Target.NONE) & (unanswered[i] != 0)
             m.d.comb += [
                 port.request.ready.eq(
                     grants[Target.HBM][i]
@@ -116,13 +117,11 @@ class CrossbarDirection(wiring.Component):
                     heads[Target.HBM][i] | heads[Target.HOST][i] | (refused & (unanswered[i] != 0))
                 ),
             ]
-            from_host = current[i] == Target.HOST
-            error = Mux(from_host, self.host.response.p.error, self.hbm.response.p.error)
-            m.d.comb += response.p.error.eq(Mux(refused, LineError.ADDRESS, error))
-            if "data" in response.p.shape().members:
-                m.d.comb += response.p.data.eq(
-                    Mux(from_host, self.host.response.p.data, self.hbm.response.p.data)
-                )
+            # A refused read gives zeros, not what another initiator is reading.
+            m.d.comb += response.p.error.eq(LineError.ADDRESS)
+            for target, link in ((Target.HBM, self.hbm), (Target.HOST, self.host)):
+                with m.If(current[i] == target):
+                    m.d.comb += response.payload.eq(link.response.payload)
             asks = port.request.valid & port.request.ready
             answers = response.valid & response.ready
             with m.If(asks):
@@ -176,7 +175,7 @@ class CrossbarDirection(wiring.Component):
             for i, port in enumerate(ports):
                 with m.Case(1 << i):
                     for field, _ in payload.shape():
-                        value = guards[i].local if field == "line" else port.request.p[field]
+                        value = guards[i].local_line if field == "line" else port.request.p[field]
                         m.d.sync += payload[field].eq(value)
 
         ready = (head & Cat(port.response.ready for port in ports)).any()

@@ -45,7 +45,7 @@ class AddressGuard(wiring.Component):
         window_limit: 32 bits; first page behind the window; the window is empty unless it is larger
             than `window_base`.
         target: 2 bits; `Target`.
-        local: 42 bits; the line's offset in HBM, or its bus address / 64; undefined for NONE.
+        local_line: 42 bits; the line's offset in HBM, or its bus address / 64; undefined for NONE.
 
     Raises:
         ValueError: `hbm_bytes` is no multiple of 64, or HBM would reach into host addresses.
@@ -64,7 +64,7 @@ class AddressGuard(wiring.Component):
                 "window_base": In(32),
                 "window_limit": In(32),
                 "target": Out(2),
-                "local": Out(LINE_NUMBER_BITS),
+                "local_line": Out(LINE_NUMBER_BITS),
             }
         )
 
@@ -78,7 +78,7 @@ class AddressGuard(wiring.Component):
         granted &= page != MSI_BUS_ADDRESS // PAGE_BYTES
         in_host = self.line[HOST_LINE_BIT] & (granted | self.trusted)
         with m.If(in_host):
-            m.d.comb += [self.target.eq(Target.HOST), self.local.eq(bus_line)]
+            m.d.comb += [self.target.eq(Target.HOST), self.local_line.eq(bus_line)]
         with m.Elif(in_hbm):
-            m.d.comb += [self.target.eq(Target.HBM), self.local.eq(self.line - first)]
+            m.d.comb += [self.target.eq(Target.HBM), self.local_line.eq(self.line - first)]
         return m

@@ -136,7 +136,7 @@ class StreamSource:
 
     async def _run(self) -> None:
         edge = RisingEdge(self._dut.clk)
-        valid = 0
+        valid = offered = 0
         while True:
             await edge
             self.cycle += 1
@@ -147,13 +147,13 @@ class StreamSource:
                 self.sent += 1
                 self.sent_at.append(self.cycle)
                 valid = 0
-                if not self._queue or random.random() < self.stall:
-                    self._valid.value = 0
-                    continue
-            if not valid and self._queue and not random.random() < self.stall:
-                valid = 1
-                self._valid.value = 1
-                self._payload.value = self._queue[0]
+            if not valid:
+                valid = int(bool(self._queue) and random.random() >= self.stall)
+                if valid != offered:
+                    offered = valid
+                    self._valid.value = valid
+                if valid:
+                    self._payload.value = self._queue[0]
 
 
 class StreamSink:

@@ -282,11 +282,16 @@ class _Initiator:
     def __init__(self, source: StreamSource, sink: StreamSink) -> None:
         self.source = source
         self.sink = sink
+        self._issued = 0
 
     def set_stall(self, stall: float) -> None:
         """Chance per cycle of no request, and of `response.ready` low."""
         self.source.stall = stall
         self.sink.stall = stall
+
+    async def finished(self, cycles: int = 10000) -> list[dict[str, int]]:
+        """Every response so far, once all requests are answered."""
+        return await self.sink.wait(self._issued, cycles)
 
     async def _answers(self, first: int, count: int, cycles: int) -> list[dict[str, int]]:
         await self.sink.wait(first + count, cycles)
@@ -301,7 +306,6 @@ class ReadInitiator(_Initiator):
             StreamSource(dut, f"{name}__request", layout=READ_REQUEST, stall=stall),
             StreamSink(dut, f"{name}__response", layout=READ_RESPONSE, stall=stall),
         )
-        self._issued = 0
 
     def request(self, line: int) -> int:
         """Queue a read; the index of its response in `sink.received`."""
@@ -314,10 +318,6 @@ class ReadInitiator(_Initiator):
         answer = (await self._answers(self.request(line), 1, cycles))[0]
         return answer["data"], answer["error"]
 
-    async def finished(self, cycles: int = 10000) -> list[dict[str, int]]:
-        """Every response so far, once all requests are answered."""
-        return await self.sink.wait(self._issued, cycles)
-
 
 class WriteInitiator(_Initiator):
     """Drives `{name}`, an `In(WritePort())` of the fabric."""
@@ -327,7 +327,6 @@ class WriteInitiator(_Initiator):
             StreamSource(dut, f"{name}__request", layout=WRITE_REQUEST, stall=stall),
             StreamSink(dut, f"{name}__response", layout=WRITE_RESPONSE, stall=stall),
         )
-        self._issued = 0
 
     def request(self, line: int, value: int, strobe: int = (1 << LINE_BYTES) - 1) -> int:
         """Queue a write; the index of its response in `sink.received`."""
@@ -340,7 +339,3 @@ class WriteInitiator(_Initiator):
     ) -> int:
         """Write one line: its error."""
         return (await self._answers(self.request(line, value, strobe), 1, cycles))[0]["error"]
-
-    async def finished(self, cycles: int = 10000) -> list[dict[str, int]]:
-        """Every response so far, once all requests are answered."""
-        return await self.sink.wait(self._issued, cycles)
