@@ -81,10 +81,16 @@ class CompletionUnit(wiring.Component):
         read, write = self.read_port, self.write_port
         started, start = bank.member("start", 0, "written"), bank.member("start")
         state = bank.member("state")
-        operation, interrupt, vector = Signal(8), Signal(), Signal(7)
-        address, value, status = Signal(64), Signal(64), Signal(64)
+        operation = Signal(8)
+        interrupt = Signal()
+        vector = Signal(7)
+        address = Signal(64)
+        value = Signal(64)
+        status = Signal(64)
         timestamp = Signal(64, reset_less=True)
-        idle, ended, outcome = Signal(), Signal(), Signal(8)
+        idle = Signal()
+        ended = Signal()
+        outcome = Signal(8)
         line = address[6:ADDRESS_BITS]
 
         m.d.comb += [

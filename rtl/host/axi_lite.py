@@ -83,14 +83,20 @@ class AxiLiteSlave(wiring.Component):
     def elaborate(self, _platform: object) -> Module:
         m = Module()
         axi, request, response = self.axi, self.bus.request, self.bus.response
-        aw_held, w_held, ar_held = Signal(), Signal(), Signal()
+        aw_held = Signal()
+        w_held = Signal()
+        ar_held = Signal()
         awaddr = Signal.like(axi.awaddr, reset_less=True)
         araddr = Signal.like(axi.araddr, reset_less=True)
         wdata = Signal(64, reset_less=True)
         wstrb = Signal(8, reset_less=True)
-        outstanding, writing, last_wrote = Signal(), Signal(), Signal()
-        locked, locked_write = Signal(), Signal()
-        write, answered = Signal(), Signal()
+        outstanding = Signal()
+        writing = Signal()
+        last_wrote = Signal()
+        locked = Signal()
+        locked_write = Signal()
+        write = Signal()
+        answered = Signal()
 
         for held, valid, ready, pairs in (
             (aw_held, axi.awvalid, axi.awready, [(awaddr, axi.awaddr)]),
@@ -109,8 +115,9 @@ class AxiLiteSlave(wiring.Component):
             ),
             request.payload.write.eq(write),
             request.payload.address[3:].eq(Mux(write, awaddr[3:], araddr[3:])),
-            request.payload.data.eq(wdata),
-            request.payload.strobe.eq(wstrb),
+            # A write may arrive while a read waits, whose payload must not change.
+            request.payload.data.eq(Mux(write, wdata, 0)),
+            request.payload.strobe.eq(Mux(write, wstrb, 0)),
             response.ready.eq(outstanding),
             answered.eq(response.valid & outstanding),
             self.idle.eq(~Cat(aw_held, w_held, ar_held, axi.bvalid, axi.rvalid).any()),

@@ -70,7 +70,8 @@ class RegisterDecoder(wiring.Component):
         names = list(self.windows)
         refused = len(names)
         target = Signal(range(refused + 1), init=refused)
-        waiting, choice = Signal(), Signal(range(refused + 1), init=refused)
+        waiting = Signal()
+        choice = Signal(range(refused + 1), init=refused)
         m.d.comb += self.idle.eq(~waiting)
 
         address = request.payload.address
@@ -98,19 +99,21 @@ class RegisterDecoder(wiring.Component):
         with m.If(request.valid & request.ready):
             m.d.sync += [waiting.eq(1), target.eq(choice)]
 
+        answered = Signal()
+        m.d.comb += response.valid.eq(waiting & answered)
         with m.Switch(target):
             for number, name in enumerate(names):
                 port = getattr(self, name)
                 with m.Case(number):
                     m.d.comb += [
-                        response.valid.eq(waiting & port.response.valid),
+                        answered.eq(port.response.valid),
                         response.payload.eq(port.response.payload),
                         port.response.ready.eq(waiting & response.ready),
                     ]
                     with m.If(waiting & getattr(self, f"{name}_closed")):
                         m.d.sync += target.eq(refused)
             with m.Default():
-                m.d.comb += [response.valid.eq(waiting), response.payload.error.eq(1)]
+                m.d.comb += [answered.eq(1), response.payload.error.eq(1)]
         with m.If(response.valid & response.ready):
             m.d.sync += waiting.eq(0)
         return m

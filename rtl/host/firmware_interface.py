@@ -126,10 +126,7 @@ class FirmwareInterface(wiring.Component):
 
         events, happened = bank.member("events"), bank.member("events", 0, "set")
         m.d.comb += [
-            *(
-                bank.member("events", 0, "set")[bit].eq(getattr(self, n))
-                for n, bit in EVENTS.items()
-            ),
+            *(happened[bit].eq(getattr(self, name)) for name, bit in EVENTS.items()),
             self.event.eq((events.as_value() & bank.member("event_enable").mask).any()),
             bank.member("time").cycles.eq(self.time),
             self.firmware_state.eq(bank.member("firmware_state")),

@@ -76,11 +76,15 @@ class InterruptController(wiring.Component):
         wiring.connect(m, wiring.flipped(self.trace), tap.trace)
         request, response = self.memory.request, self.memory.response
         pending = self.pending.mask
-        ready, taken, arrived = (Signal(VECTORS) for _ in range(3))
-        vector, status = Signal(range(VECTORS)), Signal(8)
+        ready = Signal(VECTORS)
+        taken = Signal(VECTORS)
+        arrived = Signal(VECTORS)
+        vector = Signal(range(VECTORS))
+        status = Signal(8)
         entry = Signal(VECTOR_ADDRESS, reset_less=True)
         message = Signal(32, reset_less=True)
-        sent, ended = Signal(), Signal()
+        sent = Signal()
+        ended = Signal()
 
         m.d.comb += [
             self.send.ready.eq(1),

@@ -49,8 +49,11 @@ class _Side(wiring.Component):
         m = Module()
         request, response = self.bus.request, self.bus.response
         payload = request.payload
-        accept, own, is_response = Signal(), Signal(), Signal()
-        show, show_response = Signal(), Signal()
+        accept = Signal()
+        own = Signal()
+        is_response = Signal()
+        show = Signal()
+        show_response = Signal()
         word = payload.address[3:]
         m.d.comb += [
             request.ready.eq(~response.valid & ~self.hold),
@@ -109,7 +112,8 @@ class Mailbox(wiring.Component):
         m = Module()
         m.submodules.host_side = host = _Side(own_is_response=False)
         m.submodules.firmware_side = firmware = _Side(own_is_response=True)
-        clearing, line = Signal(init=1), Signal(range(WORDS))
+        clearing = Signal(init=1)
+        line = Signal(range(WORDS))
         with m.If(clearing):
             m.d.sync += line.eq(line + 1)
             with m.If(line == WORDS - 1):

@@ -130,8 +130,12 @@ class RegisterBank(wiring.Component):
         request, response = self.bus.request, self.bus.response
         decode = Signal()
         payload = Signal(REGISTER_REQUEST, reset_less=True)
-        write, word, bits, given = Signal(), Signal(25), Signal(64), Signal(64)
-        found, error = Signal(64), Signal(init=1)
+        write = Signal()
+        word = Signal(25)
+        bits = Signal(64)
+        given = Signal(64)
+        found = Signal(64)
+        error = Signal(init=1)
         answer = Signal(64, reset_less=True)
         written_data = Signal(64, reset_less=True)
         m.d.comb += [

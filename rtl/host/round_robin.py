@@ -35,7 +35,8 @@ class RoundRobin(wiring.Component):
 
     def elaborate(self, _platform: object) -> Module:
         m = Module()
-        behind, scanned = Signal(self.width), Signal(self.width)
+        behind = Signal(self.width)
+        scanned = Signal(self.width)
         mask = ~(((C(2, self.width + 1) << self.last)[: self.width] - 1)[: self.width])
         m.d.comb += [
             behind.eq(self.requests & mask),

@@ -61,8 +61,13 @@ class Doorbells(wiring.Component):
         m = Module()
         request, response = self.bus.request, self.bus.response
         access = Signal(REGISTER_REQUEST, reset_less=True)
-        check, is_doorbell, accepted, wrong = Signal(), Signal(), Signal(), Signal()
-        last, read, depth = Signal(64), Signal(64), Signal(64)
+        check = Signal()
+        is_doorbell = Signal()
+        accepted = Signal()
+        wrong = Signal()
+        last = Signal(64)
+        read = Signal(64)
+        depth = Signal(64)
         page = access.address[PAGE_BITS:]
         depth_log2 = Array(ring.depth_log2 for ring in self.ring)[self.queue]
         m.d.comb += [

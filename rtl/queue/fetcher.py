@@ -87,7 +87,9 @@ class Fetcher(wiring.Component):
             width=len(self.stored_queue), depth=LINES_IN_FLIGHT
         )
         m.submodules.writes = writes = SyncFIFO(width=len(self.stored_queue), depth=QUEUES)
-        dirty, publishing, waiting = (Signal(QUEUES) for _ in range(3))
+        dirty = Signal(QUEUES)
+        publishing = Signal(QUEUES)
+        waiting = Signal(QUEUES)
         m.d.comb += [
             self.busy.eq(waiting | dirty | publishing),
             self.idle.eq(~self.busy.any()),
@@ -106,11 +108,14 @@ class Fetcher(wiring.Component):
     def _issue(self, m: Module, fetches: SyncFIFO, waiting: Signal) -> None:
         m.submodules.choose = choose = RoundRobin(width=QUEUES)
         request = self.read.request
-        eligible, last = Signal(QUEUES), Signal(range(QUEUES))
-        picked, picked_queue = Signal(), Signal(range(QUEUES))
+        eligible = Signal(QUEUES)
+        last = Signal(range(QUEUES))
+        picked = Signal()
+        picked_queue = Signal(range(QUEUES))
         picked_index = Signal(16, reset_less=True)
         issued = [Signal(64, name=f"issued_{queue}") for queue in range(QUEUES)]
-        free, pick = Signal(), Signal()
+        free = Signal()
+        pick = Signal()
         just_picked = Mux(picked, C(1, QUEUES) << picked_queue, 0)
         m.d.comb += [
             # `eligible` is one cycle old: a queue picked in that cycle has to sit out.
@@ -139,7 +144,8 @@ class Fetcher(wiring.Component):
             ]
         for queue, index in enumerate(issued):
             ahead = (index - self.consumed[queue].index)[:64]
-            started, ended = Signal(name=f"started_{queue}"), Signal(name=f"ended_{queue}")
+            started = Signal(name=f"started_{queue}")
+            ended = Signal(name=f"ended_{queue}")
             outstanding = Signal(range(SRAM_SLOTS_PER_QUEUE + 1), name=f"outstanding_{queue}")
             m.d.comb += [
                 waiting[queue].eq(outstanding != 0),
@@ -190,7 +196,8 @@ class Fetcher(wiring.Component):
     def _publish(self, m: Module, writes: SyncFIFO, dirty: Signal, publishing: Signal) -> None:
         m.submodules.choose_publish = choose = RoundRobin(width=QUEUES)
         request, response = self.write.request, self.write.response
-        last, start = Signal(range(QUEUES)), Signal()
+        last = Signal(range(QUEUES))
+        start = Signal()
         ended = writes.r_data
         value = Signal(64, reset_less=True)
         m.d.comb += [

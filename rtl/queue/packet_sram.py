@@ -50,8 +50,10 @@ class PacketSram(wiring.Component):
         m = Module()
         request, response = self.bus.request, self.bus.response
         m.submodules.memory = memory = Sram(width=LINE_BITS, depth=PACKET_SLOTS, granule=LINE_BITS)
-        accept, outside = Signal(), Signal()
-        word, refused = Signal(range(WORDS_PER_LINE)), Signal()
+        accept = Signal()
+        outside = Signal()
+        word = Signal(range(WORDS_PER_LINE))
+        refused = Signal()
         line = request.payload.address[6:]
         m.d.comb += [
             request.ready.eq(~response.valid),

@@ -91,7 +91,10 @@ class QueueUnit(wiring.Component):
             (self.write_port, fetcher.write),
         ):
             connect(m, flipped(outer), inner)
-        active, faulted, clear, start = (Signal(QUEUES) for _ in range(4))
+        active = Signal(QUEUES)
+        faulted = Signal(QUEUES)
+        clear = Signal(QUEUES)
+        start = Signal(QUEUES)
         m.d.comb += [
             pages.accepting.eq(active & ~faulted),
             pages.clear.eq(clear),
@@ -130,7 +133,8 @@ class QueueUnit(wiring.Component):
         self._faults(m, pages, fetcher, bad_ring, faulted, clear)
         self._trace(m, pages, fetcher)
 
-        busy, settling = Signal(), Signal(2)
+        busy = Signal()
+        settling = Signal(2)
         m.d.comb += [
             busy.eq(
                 ~(bank.idle & pages.idle & sram.idle & fetcher.idle)
@@ -155,7 +159,8 @@ class QueueUnit(wiring.Component):
     ) -> Value:
         """Starts one queue at a time; gives the QUEUE_FAULT of its registers."""
         m.submodules.choose_start = choose = RoundRobin(width=QUEUES)
-        queue, checking = Signal(range(QUEUES)), Signal()
+        queue = Signal(range(QUEUES))
+        checking = Signal()
         bad = Signal(QUEUE_FAULT)
         rings = [bank.member("ring", number) for number in range(QUEUES)]
         indices = [bank.member("read_index_address", number) for number in range(QUEUES)]

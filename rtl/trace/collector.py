@@ -62,7 +62,9 @@ class TraceCollector(wiring.Component):
         m = Module()
         m.submodules.choose = choose = RoundRobin(width=max(2, 1 << ceil_log2(self.sources)))
         last = Signal.like(choose.last)
-        present, lost, arrives = (Signal(self.sources) for _ in range(3))
+        present = Signal(self.sources)
+        lost = Signal(self.sources)
+        arrives = Signal(self.sources)
         heads = []
         for number, events in enumerate(self.events):
             fifo = SyncFIFO(width=TRACE_EVENT.size, depth=self.depth)

@@ -1,0 +1,1 @@
+"""Block tests of rtl.queue."""
