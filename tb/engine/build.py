@@ -144,7 +144,16 @@ def emit_verilog(component: Elaboratable, name: str = "top") -> str:
             verilog._convert_rtlil_text(text, strip_internal_attrs=True), encoding="utf-8"
         )
 
-    return (_cached(key, make) / "top.v").read_text(encoding="utf-8")
+    return constants_once((_cached(key, make) / "top.v").read_text(encoding="utf-8"))
+
+
+def constants_once(text: str) -> str:
+    """Turn each `always @*` that assigns a constant into `initial`.
+
+    Amaranth drives a part of a signal with a constant that way; a block that reads nothing never
+    runs, and the part would stay X on Icarus and 0 on Verilator.
+    """
+    return re.sub(r"always @\*(\n\s+[^\n;]+ = \d+'[hbd][0-9a-f]+;\n)", r"initial\1", text)
 
 
 def top_ports(text: str, name: str = "top") -> list[Port]:
