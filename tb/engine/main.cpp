@@ -157,6 +157,9 @@ int main(int argc, char** argv) {
     g_top->final();
     finish();
     const int errors = Verilated::threadContextp()->errorCount();
+#if VM_TRACE
+    g_waves.reset();  // before the model that it refers to
+#endif
     g_top.reset();
     return errors > 0 ? 1 : 0;
 }

@@ -318,3 +318,22 @@ def reading_speed(path: str, count: int) -> None:
         bare(turns)
         figures["bare_cycles"] = turns / (clock() - start)
     Path(path).write_text(json.dumps(figures))
+
+
+def sleeps_long() -> None:
+    """Runs the clock until somebody interrupts; then the machine still answers."""
+    machine, bus = current_machine(), attached_bus()
+    print("sleeping", flush=True)
+    try:
+        machine.actors.sleep(10**15)
+    except KeyboardInterrupt:
+        bus.write(CONFIG, 16, 7)
+        print("interrupted, register", bus.read(CONFIG, 16), flush=True)
+        raise
+
+
+def pytest_inside(path: str) -> int:
+    """A pytest session inside the machine."""
+    import pytest
+
+    return int(pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", path, path]))

@@ -1,6 +1,8 @@
 """Programs hosted in the machine: cycles, memory, faults, errors, exit codes, determinism."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -156,13 +158,49 @@ def test_standard_streams_belong_to_the_program() -> None:
     assert done.stdout == "? got hello\n"
 
 
+def test_interrupt_reaches_the_program() -> None:
+    script = (
+        "import sys\n"
+        "from tb.engine.launch import Job, launch\n"
+        "from tb.engine.tests.test_hosting import machine\n"
+        f"sys.exit(launch(Job('{HERE}:sleeps_long'), build=machine('verilator'), timeout=60))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "sleeping\n"
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stdout.readline() == "interrupted, register 7\n"
+    assert process.wait(timeout=60) == 130
+
+
+def test_pytest_runs_inside(
+    verilator: Simulator, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_inside.py").write_text(
+        "import pytest\n"
+        "from driver.bus import Region, attached_bus\n"
+        "@pytest.mark.parametrize('value', [1, 2, 3])\n"
+        "def test_register(value):\n"
+        "    bus = attached_bus()\n"
+        "    bus.write(Region.CONFIG, 8, value)\n"
+        "    read = bus.read(Region.CONFIG, 8)\n"
+        "    assert read != 3\n"
+    )
+    assert run(verilator, "pytest_inside", str(tmp_path)) == 1
+    output = capfd.readouterr().out
+    assert "1 failed, 2 passed" in output
+    assert "assert 3 != 3" in output
+
+
 def test_waves(tmp_path: Path) -> None:
     build = machine("verilator", waves=True)
     path = tmp_path / "dump.vcd"
     assert launch(Job(f"{HERE}:returns", [0]), build=build, waves=path, timeout=60) == 0
     text = path.read_text()
     assert "word_15" in text
-    assert "#8500" in text  # the last edge of reset
+    assert "#7500" in text  # the last edge of reset
 
 
 def test_reading_speed(tmp_path: Path) -> None:
