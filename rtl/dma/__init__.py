@@ -1,0 +1,1 @@
+"""The DMA engine: channels that copy and fill, by registers or by descriptor chains."""
