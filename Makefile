@@ -53,7 +53,7 @@ types: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m tb.contract.generate --check
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

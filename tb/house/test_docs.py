@@ -1,6 +1,7 @@
 """Every command and example of README and docs runs; every link and named path exists."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,23 @@ def test_every_page_is_in_the_navigation() -> None:
     pages = [name for name in pages if not name.startswith("..")]
     assert pages
     assert [name for name in pages if f": {name}\n" not in navigation] == []
+
+
+def test_the_pages_build_without_warnings_and_fetch_nothing(tmp_path: Path) -> None:
+    mkdocs = Path(sys.executable).with_name("mkdocs")
+    done = subprocess.run(
+        [str(mkdocs), "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    fetched = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?(?:https?:)?//[^>]*>")
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 10
+    assert [tag for page in pages for tag in fetched.findall(page.read_text())] == []
 
 
 def test_no_fact_waits_for_verification() -> None:
