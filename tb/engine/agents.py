@@ -12,9 +12,8 @@ import numpy.typing as npt
 from cocotb.triggers import ReadOnly, Timer
 
 from tb.engine.backdoor import icarus_host_memory, verilated_memory
-from tb.engine.clockwork import DONE, EVENT, MESSAGE, RUN, UNTIL
+from tb.engine.clockwork import BUSES, DONE, EVENT, MESSAGE, RUN, UNTIL
 from tb.engine.hosting import Hosting
-from tb.engine.machine_build import BUSES
 
 __all__ = ["AgentClockwork"]
 

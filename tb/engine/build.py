@@ -32,6 +32,7 @@ __all__ = [
     "build_icarus",
     "build_verilator",
     "cache_directory",
+    "cached",
     "emit_verilog",
     "top_ports",
 ]
@@ -114,7 +115,7 @@ def _run(command: Iterable[str | Path], cwd: Path, env: Mapping[str, str] | None
         raise BuildError(f"{shlex.join(words)} failed in {cwd}:\n{done.stdout}")
 
 
-def _cached(key: str, make: Callable[[Path], None]) -> Path:
+def cached(key: str, make: Callable[[Path], None]) -> Path:
     """The folder of `key`; `make` fills it in a temporary place if it does not exist."""
     root = cache_directory()
     final = root / key
@@ -144,7 +145,7 @@ def emit_verilog(component: Elaboratable, name: str = "top") -> str:
             verilog._convert_rtlil_text(text, strip_internal_attrs=True), encoding="utf-8"
         )
 
-    return constants_once((_cached(key, make) / "top.v").read_text(encoding="utf-8"))
+    return constants_once((cached(key, make) / "top.v").read_text(encoding="utf-8"))
 
 
 def constants_once(text: str) -> str:
@@ -248,7 +249,7 @@ def build_verilator(
         (objects / "simulator").rename(folder / "simulator")
         shutil.rmtree(objects)
 
-    folder = _cached(key, make)
+    folder = cached(key, make)
     return Simulator("verilator", folder, folder / "simulator", waves=waves)
 
 
@@ -265,7 +266,17 @@ def _keep_runtime(key: str, objects: Path) -> None:
         for path in objects.glob("verilated*.o"):
             shutil.copyfile(path, folder / path.name)
 
-    _cached(key, make)
+    cached(key, make)
+
+
+def _woken(text: str) -> str:
+    """Let every `always @*` run once at time 0, also if what it reads never changes.
+
+    Yosys has each one read a register for that, but Icarus initialises that register before the
+    blocks start to wait, so they see no change, and outputs of a reset state stay X.
+    """
+    trigger = r"^(\s+)reg (\\\$auto\$verilog_backend\S+)\s+= 0;$"
+    return re.sub(trigger, r"\g<0>\n\1initial \2 <= 1;", text, flags=re.MULTILINE)
 
 
 def build_icarus(
@@ -285,6 +296,7 @@ def build_icarus(
         ToolchainError: a tool is missing.
     """
     found = toolchain.find_icarus()
+    text = _woken(text)
     compiler = toolchain.find_compiler()[0] if modules else Path("g++")
     texts = [part for path in [*sources, *modules] for part in _named_text(path)]
     key = _digest(["icarus", text, found.version, str(waves), *TIMESCALE, *texts])
@@ -305,7 +317,7 @@ def build_icarus(
             flags = ["-O2", "-fPIC", "-shared", "-std=c++17", f"-I{header}"]
             _run([compiler, *flags, "-o", folder / f"{module.stem}.vpi", module], folder)
 
-    folder = _cached(key, make)
+    folder = cached(key, make)
     loaded = tuple(folder / f"{module.stem}.vpi" for module in modules)
     return Simulator("icarus", folder, folder / "top.vvp", loaded, waves)
 

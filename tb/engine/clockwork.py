@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "BUSES",
     "COCOTB",
     "DONE",
     "EVENT",
@@ -42,6 +43,9 @@ COCOTB: Final = 32
 """cocotb needs control first (never returned by `Clockwork.run`)."""
 FINISHED: Final = 64
 """The simulation has ended (never returned by `Clockwork.run`)."""
+
+BUSES: Final = ("host", "fw")
+"""Prefixes of the register ports of a machine top; the index is the port's number."""
 
 HOST: Final = 0
 """Number of the host's register port."""

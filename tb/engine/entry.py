@@ -16,7 +16,7 @@ from tb.engine.agents import AgentClockwork
 from tb.engine.clockwork import Clockwork
 from tb.engine.host import Machine
 from tb.engine.hosting import Hosting
-from tb.engine.launch import Job
+from tb.engine.job import Job
 
 
 def _named(name: str) -> Callable[..., Any]:

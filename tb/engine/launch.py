@@ -6,48 +6,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tb.engine.build import Simulator
+from tb.engine.job import Job
 from tb.engine.process import die_with_parent, simulator_command, simulator_environment
 
 __all__ = ["NO_RESULT", "Job", "launch"]
 
 NO_RESULT = 70
 """Exit code when the simulator ended without saying how the program did."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What to run inside the simulator.
-
-    Attributes: `target` and `firmware` name callables as "module:function" (the target gets
-    `args`, JSON values, and its `int` result is the exit code; the firmware gets its port); `seed`
-    of all random choices; `tracing` (collect trace records); `drain_window` (cycles a store may
-    stay in the CPU's store buffer); `host_memory` (path of the `host_dram` instance); `agents`
-    (turn the clock from Python: always so on Icarus; on Verilator for comparison).
-    """
-
-    target: str
-    args: list[Any] = field(default_factory=list)
-    firmware: str | None = None
-    seed: int = 0
-    tracing: bool = True
-    drain_window: int = 512
-    host_memory: str = "top.dram"
-    agents: bool = False
-    host_dram_module: str | None = None
-
-    def to_json(self) -> str:
-        """The text that travels in the environment."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Job":
-        """The job back from its text."""
-        return cls(**json.loads(text))
 
 
 def launch(

@@ -6,11 +6,9 @@ from pathlib import Path
 from amaranth.hdl import Elaboratable
 
 from tb.engine.build import Port, Simulator, build_icarus, build_verilator, emit_verilog, top_ports
+from tb.engine.clockwork import BUSES
 
-__all__ = ["BUSES", "HOST_DRAM", "HOST_DRAM_VPI", "build_machine", "machine_header"]
-
-BUSES = ("host", "fw")
-"""Prefixes of the AXI4-Lite slaves of a machine top; the index is the port's number."""
+__all__ = ["HOST_DRAM", "HOST_DRAM_VPI", "build_machine", "machine_header"]
 
 _MACHINE = Path(__file__).resolve().parents[1] / "machine"
 HOST_DRAM = _MACHINE / "host_dram.sv"

@@ -1,5 +1,6 @@
 """Missing tools are named with the package that brings them; builds are shared."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from tb.engine import toolchain
-from tb.engine.build import BuildError, Port, build_icarus, build_verilator, top_ports
+from tb.engine.build import BuildError, Port, build_icarus, build_verilator, cached, top_ports
 
 
 @pytest.mark.parametrize(
@@ -63,14 +64,37 @@ def test_refused_designs_say_why() -> None:
 
 
 def test_parallel_processes_share_one_build(tmp_path: Path) -> None:
-    text = TEXT.replace("assign b = a;", f"assign b = a; // {tmp_path}\n")
     script = (
-        "import sys\n"
-        "from tb.engine.build import build_verilator\n"
-        "print(build_verilator(sys.argv[1], optimise='-O0').executable.stat().st_ino)\n"
+        "import os, time\n"
+        "from tb.engine.build import cached\n"
+        "def make(folder):\n"
+        "    (folder / 'maker').write_text(str(os.getpid()))\n"
+        "    time.sleep(1)\n"
+        "    (folder / 'complete').touch()\n"
+        "built = cached('shared', make)\n"
+        "assert (built / 'complete').exists()\n"
+        "print((built / 'maker').read_text())\n"
     )
-    command = [sys.executable, "-c", script, text]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    inodes = {process.communicate(timeout=120)[0] for process in processes}
+    command = [sys.executable, "-c", script]
+    environment = {**os.environ, "GLASSNPU_CACHE": str(tmp_path)}
+    processes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    makers = {process.communicate(timeout=120)[0] for process in processes}
     assert [process.returncode for process in processes] == [0, 0, 0]
-    assert len(inodes) == 1
+    assert len(makers) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shared", "shared.lock"]
+
+
+def test_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GLASSNPU_CACHE", str(tmp_path))
+
+    def fails(folder: Path) -> None:
+        (folder / "half").touch()
+        raise BuildError("half way")
+
+    with pytest.raises(BuildError, match="half way"):
+        cached("broken", fails)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.lock"]
+    assert cached("broken", lambda folder: (folder / "whole").touch()).is_dir()
