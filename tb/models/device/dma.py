@@ -29,6 +29,7 @@ STEP_CYCLES = 64
 
 CHUNK_BYTES = 4096
 ADDRESS_LIMIT = 1 << ADDRESS_BITS
+WORD = (1 << 64) - 1
 
 
 @dataclass
@@ -40,6 +41,14 @@ class _Transfer:
     source_stride: int
     destination_stride: int
     pattern: int
+
+
+def _check_row(address: int, nbytes: int) -> None:
+    """A row must not leave the address space, not even by wrapping around."""
+    if not 0 <= address < ADDRESS_LIMIT:
+        raise MemoryFaultError(Status.ADDRESS_FAULT, address & WORD)
+    if address + nbytes > ADDRESS_LIMIT:
+        raise MemoryFaultError(Status.ADDRESS_FAULT, ADDRESS_LIMIT)
 
 
 class _Channel:
@@ -148,12 +157,12 @@ class DmaModel:
         )
 
     def _chain(self, channel: _Channel, address: int) -> Iterator[int]:
-        while address and not channel.abort:
+        if address % LINE_BYTES:
+            raise MemoryFaultError(Status.BAD_DESCRIPTOR, address)
+        if address >= ADDRESS_LIMIT:
+            raise MemoryFaultError(Status.ADDRESS_FAULT, address)
+        while not channel.abort:
             yield self._timing.host_latency
-            if address % LINE_BYTES:
-                raise MemoryFaultError(Status.BAD_DESCRIPTOR, address)
-            if address >= ADDRESS_LIMIT:
-                raise MemoryFaultError(Status.ADDRESS_FAULT, address)
             fields = DESCRIPTOR.unpack_bytes(self._memory.read(address, LINE_BYTES).tobytes())
             fill = fields["opcode"] == DescriptorOpcode.FILL
             wrong = (
@@ -167,8 +176,9 @@ class DmaModel:
             )
             if wrong:
                 raise MemoryFaultError(Status.BAD_DESCRIPTOR, address)
-            if max(fields["source"], fields["destination"], fields["next"]) >= ADDRESS_LIMIT:
-                raise MemoryFaultError(Status.ADDRESS_FAULT, address)
+            for beyond in (fields["source"], fields["destination"], fields["next"]):
+                if beyond >= ADDRESS_LIMIT:
+                    raise MemoryFaultError(Status.ADDRESS_FAULT, beyond)
             yield from self._transfer(
                 channel,
                 _Transfer(
@@ -184,6 +194,8 @@ class DmaModel:
             if not channel.abort:
                 channel.descriptor += 1
             address = fields["next"]
+            if not address:
+                return
 
     def _transfer(self, channel: _Channel, transfer: _Transfer) -> Iterator[int]:
         if not transfer.row_bytes or not transfer.rows:
@@ -196,6 +208,9 @@ class DmaModel:
         for row in range(transfer.rows):
             destination = transfer.destination + row * transfer.destination_stride
             source = (transfer.source or 0) + row * transfer.source_stride
+            if transfer.source is not None:
+                _check_row(source, transfer.row_bytes)
+            _check_row(destination, transfer.row_bytes)
             for offset in range(0, transfer.row_bytes, CHUNK_BYTES):
                 if channel.abort:
                     return
