@@ -208,13 +208,15 @@ class Device:
         return DeviceArray(self.malloc(math.prod(sizes) * kind.itemsize), sizes, kind)
 
     def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> DeviceArray:
-        """A DeviceArray of zero bytes.
+        """A DeviceArray of zero bytes; blocks.
 
         Raises:
             InvalidArgumentError, OutOfMemoryError: as `malloc`.
+            NpuError: the default stream takes no work, or the fill failed.
         """
         array = self.empty(shape, dtype)
-        self.memset(array, 0)
+        stream = self.check_stream("stream", None)
+        self._complete(stream, copies.fill(self, array, bytes(1), stream))
         return array
 
     def array(self, source: "HostArray") -> DeviceArray:

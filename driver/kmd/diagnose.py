@@ -20,7 +20,7 @@ from driver.registers import Registers
 
 __all__ = ["PROBE_CYCLES", "Diagnosis"]
 
-PROBE_CYCLES = 40_000
+PROBE_CYCLES = 50_000
 """How long the device is watched before a unit is called dead: several periods of the
 firmware's timer, and far more than one core command or DMA line takes."""
 

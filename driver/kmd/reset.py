@@ -1,7 +1,7 @@
 """The ordered reset of the device."""
 
 from abi.status import Engine
-from driver.bus import Bus
+from driver.bus import Bus, BusError
 from driver.errors import DeviceHangError
 from driver.kmd.interrupts import Interrupts
 from driver.registers import Registers
@@ -30,13 +30,21 @@ def reset_hardware(bus: Bus, registers: Registers, interrupts: Interrupts) -> bo
     bar0.control.update(firmware_run=0)
     bar0.reset.write(1)
     deadline = bus.now() + RESET_TIMEOUT
-    while (state := bar0.reset_state.fields())["busy"]:
+    while _busy(registers):
         if bus.now() >= deadline:
             raise DeviceHangError(
                 f"the reset did not end within {RESET_TIMEOUT} cycles", engine=Engine.HOST_INTERFACE
             )
         bus.wait_interrupt(0, bus.now() + POLL)
+    drained = bool(bar0.reset_state.field("drained"))
     registers.config.identity.update(bus_master=0)
     # Messages that were on their way belong to the former life.
     bus.wait_interrupt((1 << len(interrupts.received)) - 1, bus.now())
-    return bool(state["drained"])
+    return drained
+
+
+def _busy(registers: Registers) -> bool:
+    try:
+        return bool(registers.bar0.reset_state.field("busy"))
+    except BusError:  # While the chip is isolated, no register answers.
+        return True

@@ -10,6 +10,9 @@ __all__ = ["BufferLines", "Tiles", "ceil_to", "choose_tiles", "divide_up", "padd
 C_COLUMNS = 16
 """int32 columns of a line of L0C and of the bias buffer."""
 
+ENOUGH_ROWS = 64
+"""Rows of A that a tile of B is used for, so that loading B takes a fraction of the time."""
+
 MEMORY_LATENCY = 100
 """Cycles from a LOAD's first request to its first line, for the estimate."""
 
@@ -107,24 +110,27 @@ def estimate_cycles(m: int, n: int, k: int, tiles: Tiles, *, int8_output: bool) 
 
 
 def choose_tiles(m: int, n: int, k: int, buffers: BufferLines, *, int8_output: bool) -> Tiles:
-    """The tiles with the smallest estimate.
+    """The tiles with the smallest estimate, among those with enough rows if there are any.
 
     Raises:
         ValueError: the buffers do not even hold the smallest tiles.
     """
-    best: tuple[int, Tiles] | None = None
-    for tm in _sizes(m, 1, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)):
-        for tn in _sizes(n, CUBE_SIDE, (16, 32, 64, 128, 256, 512)):
-            for tk in _sizes(k, CUBE_SIDE, (64, 128, 256, 512, 1024, 2048, 4096)):
-                tiles = Tiles(tm, tn, tk)
-                if not tiles.fits(buffers):
-                    continue
-                cycles = estimate_cycles(m, n, k, tiles, int8_output=int8_output)
-                if best is None or cycles < best[0]:
-                    best = cycles, tiles
-    if best is None:
+    candidates = [
+        tiles
+        for tm in _sizes(m, 1, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
+        for tn in _sizes(n, CUBE_SIDE, (16, 32, 64, 128, 256, 512))
+        for tk in _sizes(k, CUBE_SIDE, (64, 128, 256, 512, 1024, 2048, 4096))
+        if (tiles := Tiles(tm, tn, tk)).fits(buffers)
+    ]
+    if not candidates:
         raise ValueError(f"buffers must hold two 1 x 16 x 64 tiles, not {buffers!r}")
-    return best[1]
+    return min(
+        candidates,
+        key=lambda tiles: (
+            tiles.m < min(m, ENOUGH_ROWS),
+            estimate_cycles(m, n, k, tiles, int8_output=int8_output),
+        ),
+    )
 
 
 def _sizes(extent: int, unit: int, candidates: tuple[int, ...]) -> list[int]:
