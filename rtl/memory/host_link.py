@@ -2,7 +2,8 @@
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from abi.address import ADDRESS_BITS, LINE_BYTES
@@ -17,6 +18,8 @@ OFFSET_BITS = LINE_BYTES.bit_length() - 1
 
 HOST_AXI = Axi4(data_width=BEAT_BITS, address_width=ADDRESS_BITS, id_width=4)
 """The bus between the chip and host memory: 32 bytes a beat."""
+
+WRITE_BEAT = data.StructLayout({"data": BEAT_BITS, "strobe": BEAT_BYTES, "last": 1})
 
 IN_FLIGHT = 64
 """Reads, and as many writes, that may be unanswered on the bus."""
@@ -135,59 +138,49 @@ class HostLink(wiring.Component):
         axi, port = self.host_axi, self.write
         unanswered = Signal(range(IN_FLIGHT + 1), name="writes")
         refuse, refused = self._refusal(m, "write", port, unanswered)
-        awvalid, wvalid, second = Signal(), Signal(), Signal(name="write_second")
+        awvalid, second = Signal(), Signal(name="write_second")
         line = Signal.like(port.request.p.line, name="awline", reset_less=True)
-        data = Signal(BEAT_BITS, name="wdata", reset_less=True)
-        strobe = Signal(BEAT_BYTES, name="wstrb", reset_less=True)
-        last = Signal(name="wlast", reset_less=True)
-        go, finish = Signal(name="start_write"), Signal(name="finish_write")
-        free = ~wvalid | axi.wready
-        # The request stays at the port until its second beat is taken over: no copy of the line.
+        go, push = Signal(name="start_write"), Signal(name="push_beat")
+        # A subordinate may want the address before it takes data: beats queue, so that addresses
+        # run ahead. The line itself stays at the port until its second beat is in the queue.
+        m.submodules.write_beats = beats = SyncFIFO(width=WRITE_BEAT.size, depth=4)
+        first = data.View(WRITE_BEAT, beats.r_data)
+        pushed = Signal(WRITE_BEAT, name="pushed_beat")
         m.d.comb += [
             go.eq(
                 port.request.valid
                 & ~second
-                & free
+                & beats.w_rdy
                 & (~awvalid | axi.awready)
                 & (unanswered != IN_FLIGHT)
                 & self.bus_master
                 & ~self.quiesce
                 & ~refused
             ),
-            finish.eq(second & free),
-            port.request.ready.eq(finish | refuse),
+            push.eq(go | (second & beats.w_rdy)),
+            pushed.data.eq(port.request.p.data.word_select(second, BEAT_BITS)),
+            pushed.strobe.eq(port.request.p.strobe.word_select(second, BEAT_BYTES)),
+            pushed.last.eq(second),
+            beats.w_en.eq(push),
+            beats.w_data.eq(pushed),
+            port.request.ready.eq((second & beats.w_rdy) | refuse),
             axi.awvalid.eq(awvalid),
             axi.awaddr.eq(line << OFFSET_BITS),
             axi.awlen.eq(LINE_BYTES // BEAT_BYTES - 1),
             axi.awsize.eq(BEAT_BYTES.bit_length() - 1),
             axi.awburst.eq(Burst.INCR),
-            axi.wvalid.eq(wvalid),
-            axi.wdata.eq(data),
-            axi.wstrb.eq(strobe),
-            axi.wlast.eq(last),
+            axi.wvalid.eq(beats.r_rdy),
+            axi.wdata.eq(first.data),
+            axi.wstrb.eq(first.strobe),
+            axi.wlast.eq(first.last),
+            beats.r_en.eq(axi.wready),
         ]
         with m.If(axi.awready):
             m.d.sync += awvalid.eq(0)
-        with m.If(axi.wready):
-            m.d.sync += wvalid.eq(0)
         with m.If(go):
-            m.d.sync += [
-                awvalid.eq(1),
-                wvalid.eq(1),
-                second.eq(1),
-                line.eq(port.request.p.line),
-                data.eq(port.request.p.data[:BEAT_BITS]),
-                strobe.eq(port.request.p.strobe[:BEAT_BYTES]),
-                last.eq(0),
-            ]
-        with m.If(finish):
-            m.d.sync += [
-                wvalid.eq(1),
-                second.eq(0),
-                data.eq(port.request.p.data[BEAT_BITS:]),
-                strobe.eq(port.request.p.strobe[BEAT_BYTES:]),
-                last.eq(1),
-            ]
+            m.d.sync += [awvalid.eq(1), line.eq(port.request.p.line)]
+        with m.If(push):
+            m.d.sync += second.eq(~second)
 
         full, failed = Signal(name="write_full"), Signal(name="write_failed")
         m.d.comb += [
