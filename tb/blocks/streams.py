@@ -14,7 +14,15 @@ import cocotb
 from amaranth.lib import data
 from cocotb.triggers import RisingEdge
 
-__all__ = ["StreamChecker", "StreamSink", "StreamSource", "pack", "reset_dut", "unpack"]
+__all__ = [
+    "StabilityRule",
+    "StreamChecker",
+    "StreamSink",
+    "StreamSource",
+    "pack",
+    "reset_dut",
+    "unpack",
+]
 
 
 def pack(layout: data.StructLayout, values: Mapping[str, int]) -> int:
@@ -47,8 +55,31 @@ async def reset_dut(dut: Any, cycles: int = 3) -> None:
     await RisingEdge(dut.clk)
 
 
+class StabilityRule:
+    """The rule of a stream: `valid` is held, and its payload stable, until `ready`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._waiting: str | None = None
+
+    def reset(self) -> None:
+        """Forget what waits."""
+        self._waiting = None
+
+    def step(self, valid: int, ready: int, payload: str) -> None:
+        """Judge one edge.
+
+        Raises:
+            AssertionError: the rule is broken.
+        """
+        if self._waiting is not None:
+            assert valid, f"{self._name}: valid fell before ready"
+            assert payload == self._waiting, f"{self._name}: payload changed before ready"
+        self._waiting = payload if valid and not ready else None
+
+
 class StreamChecker:
-    """Fails the test when a stream drops `valid`, or changes its payload, before it was taken.
+    """Fails the test when a stream of `dut` breaks the `StabilityRule`.
 
     Attributes:
         transfers: payloads taken so far.
@@ -56,7 +87,7 @@ class StreamChecker:
 
     def __init__(self, dut: Any, name: str) -> None:
         self._dut = dut
-        self._name = name
+        self._rule = StabilityRule(name)
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = getattr(dut, f"{name}__ready")
         self._payload = getattr(dut, f"{name}__payload")
@@ -65,19 +96,14 @@ class StreamChecker:
 
     async def _run(self) -> None:
         edge = RisingEdge(self._dut.clk)
-        waiting: str | None = None
         while True:
             await edge
             if self._dut.rst.value:
-                waiting = None
+                self._rule.reset()
                 continue
             valid, ready = int(self._valid.value), int(self._ready.value)
-            payload = str(self._payload.value) if valid else ""
-            if waiting is not None:
-                assert valid, f"{self._name}: valid fell before ready"
-                assert payload == waiting, f"{self._name}: payload changed before ready"
+            self._rule.step(valid, ready, str(self._payload.value) if valid else "")
             self.transfers += valid & ready
-            waiting = payload if valid and not ready else None
 
 
 class StreamSource:
@@ -178,7 +204,7 @@ class StreamSink:
         self.received_at: list[int] = []
         self.cycle = 0
         self._ready.value = 0
-        self.checker = StreamChecker(dut, name)
+        self._rule = StabilityRule(name)
         cocotb.start_soon(self._run())
 
     async def wait(self, count: int, cycles: int = 10000) -> list[Any]:
@@ -203,9 +229,13 @@ class StreamSink:
             await edge
             self.cycle += 1
             if self._dut.rst.value:
+                self._rule.reset()
                 continue
-            if ready and self._valid.value:
-                word = int(self._payload.value)
+            valid = int(self._valid.value)
+            payload = str(self._payload.value) if valid else ""
+            self._rule.step(valid, ready, payload)
+            if ready and valid:
+                word = int(payload, 2)
                 self.received.append(word if self._layout is None else unpack(self._layout, word))
                 self.received_at.append(self.cycle)
             wanted = int(random.random() >= self.stall)

@@ -23,7 +23,7 @@ from rtl.memory.port import (
     WRITE_RESPONSE,
     LineError,
 )
-from tb.blocks.streams import StreamChecker, StreamSink, StreamSource, pack, unpack
+from tb.blocks.streams import StabilityRule, StreamSink, StreamSource, pack, unpack
 
 __all__ = ["LineMemory", "ReadInitiator", "ReadTarget", "WriteInitiator", "WriteTarget"]
 
@@ -128,7 +128,7 @@ class _Target:
         self.patience = patience
         self.seen = _Statistics()
         self._pending: deque[_Pending] = deque()
-        self._request = StreamChecker(dut, f"{name}__request")
+        self._rule = StabilityRule(f"{name}__request")
         self._ready = getattr(dut, f"{name}__request__ready")
         self._valid = getattr(dut, f"{name}__request__valid")
         self._payload = getattr(dut, f"{name}__request__payload")
@@ -179,14 +179,18 @@ class _Target:
             cycle += 1
             if self._dut.rst.value:
                 self._pending.clear()
+                self._rule.reset()
                 presented = False
                 if ready:
                     ready = 0
                     self._ready.value = 0
                 self._out_valid.value = 0
                 continue
-            if ready and self._valid.value:
-                request = self._accept(int(self._payload.value), self._due(cycle))
+            valid = int(self._valid.value)
+            payload = str(self._payload.value) if valid else ""
+            self._rule.step(valid, ready, payload)
+            if ready and valid:
+                request = self._accept(int(payload, 2), self._due(cycle))
                 self.seen.lines.append(request.line)
                 self._pending.append(request)
             self._progress()
