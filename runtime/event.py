@@ -28,7 +28,6 @@ class Event:
         self.device = device
         self.block, self._semaphore = device.take_semaphore()
         self._value = 0
-        self._ordinal = 0
         self._stream: Stream | None = None
 
     def record(self, stream: Stream | None = None) -> None:
@@ -44,7 +43,7 @@ class Event:
             self._check()
             target = self.device.check_stream("stream", stream)
             value = self._value + 1
-            self._ordinal = target.push_event(self._semaphore, value, self.block)
+            target.push_event(self._semaphore, value, self.block)
             self._value = value
             self._stream = target
 
@@ -75,7 +74,7 @@ class Event:
                 return
             if self._semaphore.value < self._value:
                 self._stream.flush()
-                self._stream.wait_semaphore(self._semaphore, self._value, self._ordinal, cycles)
+                self._stream.wait_semaphore(self._semaphore, self._value, cycles)
             self._raise_failure()
 
     def elapsed_cycles(self, end: "Event") -> int:

@@ -118,7 +118,7 @@ class Stream:
         """Whether its timeline has reached `value`, or never will (destroyed, device reset)."""
         if self._destroyed or self.device.closed or self.generation != self.device.generation:
             return True
-        return self._queue.reached() >= value
+        return self._queue.timeline.value >= value
 
     def check(self) -> None:
         """Refuse a stream that takes no more work.
@@ -235,18 +235,16 @@ class Stream:
             return
         if value > self._queue.submitted:
             self.flush()
-        self.wait_semaphore(self._queue.timeline, value, self._queue.ordinal_of(value), timeout)
+        self.wait_semaphore(self._queue.timeline, value, timeout)
 
-    def wait_semaphore(self, semaphore: Semaphore, value: int, ordinal: int, timeout: int) -> None:
-        """Wait for a semaphore that this stream signals; `ordinal` is that of its interrupt.
+    def wait_semaphore(self, semaphore: Semaphore, value: int, timeout: int) -> None:
+        """Wait for a semaphore that this stream signals.
 
         Raises:
             NpuError: why the value does not come.
         """
         try:
-            self._client.wait(
-                self._queue.handle, semaphore.bus_address, value, ordinal, timeout=timeout
-            )
+            self._client.wait(self._queue.handle, semaphore.bus_address, value, timeout=timeout)
         except NpuError as error:
             if isinstance(error, _TRANSIENT):
                 self.device.note(error)
@@ -287,14 +285,12 @@ class Stream:
                 packet = {"semaphore": semaphore.device_address, "value": value}
                 self.submit([(PacketOpcode.WAIT, packet)], [event.block])
 
-    def push_event(self, semaphore: Semaphore, value: int, block: Block) -> int:
-        """Submit the SIGNAL of an event; returns the ordinal of its interrupt."""
-        ordinal = self._queue.ordinal + 1
+    def push_event(self, semaphore: Semaphore, value: int, block: Block) -> None:
+        """Submit the SIGNAL of an event."""
         packet = {"semaphore": semaphore.device_address, "value": value, "interrupt": 1}
         self.submit([(PacketOpcode.SIGNAL, packet)], [block])
         self._recorded = {s: v for s, v in self._recorded.items() if s.value < v}
         self._recorded[semaphore] = value
-        return ordinal
 
     # Faults and the end.
 

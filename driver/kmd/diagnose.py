@@ -114,9 +114,14 @@ class Diagnosis:
             )
         return self._hang(queue, timeout, in_flight)
 
-    def lost_interrupt(self, queue: Queue, value: int, *, was_sent: bool) -> NpuError:
+    def lost_interrupt(self, queue: Queue, value: int, *, pending: bool) -> NpuError:
         """The error for a completed wait whose message did not come."""
-        how = "was sent by the device but did not arrive" if was_sent else "was never sent"
+        sent = self._interrupts.sent(queue.vector)
+        how = (
+            "is held back by the device: it is masked"
+            if pending
+            else f"did not arrive; the device has sent {sent} since its reset"
+        )
         return InterruptLostError(
             f"value {value} is reached and its results are valid, but the message of vector "
             f"{queue.vector} {how}",

@@ -85,7 +85,6 @@ WAIT = Record(
     _given("handle", 64, "Handle of the queue whose interrupt tells of it."),
     _given("semaphore", 64, "Bus address."),
     _given("value", 64, "Value to reach."),
-    _given("ordinal", 64, "The value's interrupt is the queue's n-th."),
     _given("timeout", 64, "Cycles without retired work."),
     _given("limit", 64, "Cycles in total."),
 )

@@ -40,8 +40,6 @@ class Queue:
     task_timeout: int
     ring: int
     indices: int
-    sent_before: int = 0
-    """Messages that the vector had sent when the queue was made."""
 
     @property
     def ring_pages(self) -> int:
@@ -168,7 +166,6 @@ class Queues:
         )
 
     def _start(self, queue: Queue) -> None:
-        queue.sent_before = self._bar0.vector_sent[queue.vector].read()
         self._mailbox.request(
             MessageKind.CREATE_QUEUE,
             queue=queue.number,

@@ -200,14 +200,14 @@ class Session:
         return self._driver.queues.query(self._queue(handle))
 
     def _wait(
-        self, handle: int, semaphore: int, value: int, ordinal: int, timeout: int, limit: int
+        self, handle: int, semaphore: int, value: int, timeout: int, limit: int
     ) -> dict[str, int]:
         queue = self._queue(handle)
         if not self._may_read(queue, semaphore):
             raise InvalidArgumentError(
                 f"semaphore must lie in pinned memory of this session, not at {semaphore:#x}"
             )
-        self._driver.waiter.wait_value(queue, semaphore, value, ordinal, timeout, limit)
+        self._driver.waiter.wait_value(queue, semaphore, value, timeout, limit)
         return {}
 
     def _may_read(self, queue: Queue, address: int) -> bool:

@@ -47,11 +47,9 @@ class Waiter:
         self._diagnosis = Diagnosis(bus, registers, interrupts, queues)
 
     def wait_value(
-        self, queue: Queue, semaphore: int, value: int, ordinal: int, timeout: int, limit: int
+        self, queue: Queue, semaphore: int, value: int, timeout: int, limit: int
     ) -> None:
         """Wait until the semaphore at bus address `semaphore` is at least `value`.
-
-        `ordinal` says that the value's interrupt is the queue's n-th since it was made.
 
         Raises:
             InterruptLostError: the value is reached and stays valid, but its interrupt was lost.
@@ -75,7 +73,7 @@ class Waiter:
                 continue
             if reached():
                 if received[queue.vector] == before:
-                    self._check_interrupt(queue, value, ordinal, timeout)
+                    self._check_interrupt(queue, value, timeout)
                 break
             if watch.look():
                 deadline = self._bus.now() + timeout
@@ -105,15 +103,15 @@ class Waiter:
             if self._bus.now() >= deadline and self._give_up(queue, reached, timeout, watch):
                 return
 
-    def _check_interrupt(self, queue: Queue, value: int, ordinal: int, timeout: int) -> None:
+    def _check_interrupt(self, queue: Queue, value: int, timeout: int) -> None:
         """The value came without its message: give the message some time, then complain."""
         deadline = self._bus.now() + max(timeout, INTERRUPT_GRACE)
         while True:
             if self._interrupts.wait(queue.vector, self._bus.now() + INTERRUPT_GRACE):
                 return
-            sent = self._interrupts.sent(queue.vector) - queue.sent_before
-            if sent >= ordinal or self._bus.now() >= deadline:
-                raise self._diagnosis.lost_interrupt(queue, value, was_sent=sent >= ordinal)
+            pending = self._interrupts.pending(queue.vector)
+            if not pending or self._bus.now() >= deadline:
+                raise self._diagnosis.lost_interrupt(queue, value, pending=pending)
 
     def _give_up(
         self, queue: Queue, reached: Callable[[], bool], timeout: int, watch: "_Watch"

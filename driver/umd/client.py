@@ -95,7 +95,6 @@ class Client:
         handle: int,
         semaphore: int,
         value: int,
-        ordinal: int,
         timeout: int = DEFAULT_TIMEOUT,
         limit: int = DEFAULT_LIMIT,
     ) -> None:
@@ -109,7 +108,6 @@ class Client:
             handle=handle,
             semaphore=semaphore,
             value=value,
-            ordinal=ordinal,
             timeout=timeout,
             limit=limit,
         )

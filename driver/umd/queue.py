@@ -58,7 +58,7 @@ class UserQueue:
     """A ring and the timeline that its SIGNAL packets move.
 
     Attributes: `ring`, `number`, `handle`, `timeline`, `submitted` (value of the last SIGNAL
-    pushed), `ordinal` (interrupts asked for since the queue was made).
+    pushed).
     """
 
     def __init__(self, bus: Bus, ring: Ring, number: int, handle: int, semaphore: int) -> None:
@@ -67,16 +67,10 @@ class UserQueue:
         self.handle = handle
         self.timeline = Semaphore(bus, semaphore)
         self.submitted = 0
-        self.ordinal = 0
-        self._published_ordinal = 0
-        self._ordinals: dict[int, int] = {}
 
     def push(self, opcode: PacketOpcode, /, **fields: int) -> int:
         """Push a packet; returns its ring index."""
-        index = self.ring.push(opcode, **fields)
-        if opcode is PacketOpcode.SIGNAL and fields["interrupt"]:
-            self.ordinal += 1
-        return index
+        return self.ring.push(opcode, **fields)
 
     def publish(self) -> int:
         """Push the timeline's SIGNAL and ring the doorbell once; returns the SIGNAL's value."""
@@ -87,7 +81,6 @@ class UserQueue:
             value=self.submitted,
             interrupt=1,
         )
-        self._ordinals[self.submitted] = self._published_ordinal = self.ordinal
         self.ring.publish()
         return self.submitted
 
@@ -101,21 +94,7 @@ class UserQueue:
         if self.pending:
             self.ring.discard_pending()
             self.submitted += 1
-            self.ordinal = self._published_ordinal
-
-    def ordinal_of(self, value: int) -> int:
-        """Ordinal of the interrupt of a timeline value that is not yet reached."""
-        return self._ordinals[value]
-
-    def reached(self) -> int:
-        """Value of the timeline; what was kept about smaller values is forgotten."""
-        value = self.timeline.value
-        while self._ordinals and next(iter(self._ordinals)) <= value:
-            del self._ordinals[next(iter(self._ordinals))]
-        return value
 
     def restart(self) -> None:
-        """The queue was made anew: indices and interrupts count from 0, the timeline goes on."""
+        """The queue was made anew: its indices start at 0, the timeline goes on."""
         self.ring.restart()
-        self.ordinal = self._published_ordinal = 0
-        self._ordinals.clear()
