@@ -25,7 +25,7 @@ from tb.engine.build import (
 )
 from tb.engine.process import die_with_parent, simulator_command, simulator_environment
 
-__all__ = ["BlockError", "BlockResult", "parameters", "run_block", "seed"]
+__all__ = ["BlockError", "BlockResult", "parameters", "run_block", "seed", "skip_without_icarus"]
 
 
 class BlockError(AssertionError):
@@ -51,6 +51,20 @@ def parameters() -> dict[str, Any]:
     return dict(json.loads(os.environ.get("GLASSNPU_PARAMETERS", "{}")))
 
 
+def skip_without_icarus() -> None:
+    """Skip the calling test if there is no Icarus; fail it under `GLASSNPU_REQUIRE_ICARUS=1`.
+
+    Raises:
+        ToolchainError: there is none, and the environment requires it.
+    """
+    try:
+        toolchain.find_icarus()
+    except toolchain.ToolchainError as error:
+        if os.environ.get("GLASSNPU_REQUIRE_ICARUS") == "1":
+            raise
+        pytest.skip(str(error))
+
+
 def _build(
     text: str, sim: str, sources: Sequence[Path], public: Sequence[str], waves: bool
 ) -> Simulator:
@@ -58,12 +72,7 @@ def _build(
         # Blocks are small and their tests short: the compiler's time is what one waits for.
         return build_verilator(text, sources=sources, public=public, optimise="-O1", waves=waves)
     if sim == "icarus":
-        try:
-            toolchain.find_icarus()
-        except toolchain.ToolchainError as error:
-            if os.environ.get("GLASSNPU_REQUIRE_ICARUS") == "1":
-                raise
-            pytest.skip(str(error))
+        skip_without_icarus()
         return build_icarus(text, sources=sources, waves=waves)
     raise ValueError(f"sim must be 'verilator' or 'icarus', not {sim!r}")
 

@@ -74,6 +74,14 @@ async def each_trigger_alone(dut: Any) -> None:
         log(dut, "change")
     await ClockCycles(dut.clk, 100)
     log(dut, "cycles")
+    for _ in range(10):
+        # Nothing but an output is watched, and it moves after some cycles only.
+        dut.fw__araddr.value, dut.fw__rready.value, dut.fw__arvalid.value = 8, 1, 1
+        await RisingEdge(dut.fw__rvalid)
+        log(dut, "answer")
+        dut.fw__arvalid.value = 0
+        await FallingEdge(dut.fw__rvalid)
+        log(dut, "answer taken")
     await Timer(123, "ns")
     log(dut, "long timer")
     finish("each_trigger_alone")

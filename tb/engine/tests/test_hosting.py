@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tb.engine import toolchain
+from tb.blocks.harness import skip_without_icarus
 from tb.engine.build import Simulator
 from tb.engine.launch import NO_RESULT, Job, launch
 from tb.engine.machine_build import build_machine
@@ -32,10 +32,7 @@ def verilator() -> Simulator:
 
 @pytest.fixture(scope="module")
 def icarus() -> Simulator:
-    try:
-        toolchain.find_icarus()
-    except toolchain.ToolchainError as error:
-        pytest.skip(str(error))
+    skip_without_icarus()
     return machine("icarus")
 
 
