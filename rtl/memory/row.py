@@ -109,17 +109,21 @@ class RowSpan:
         ]
 
 
-def funnel(pair: Value, nbytes: Value) -> Value:
+def funnel(m: Module, pair: Value, nbytes: Value) -> Signal:
     """64 bytes from byte `nbytes` (6 bits) of a value of 127 bytes on.
 
     Six levels of multiplexers, each only as wide as those behind it need: it simulates faster than
     a variable shift, and needs no byte mask as a rotation would.
     """
-    value = pair
+    value = Signal(2 * LINE_BITS - 8, name="funnel_pair")
+    m.d.comb += value.eq(pair)
     for level in reversed(range(OFFSET_BITS)):
         step = 8 << level
         width = LINE_BITS - 8 + step
-        value = Mux(nbytes[level], value[step : step + width], value[:width])
+        # A signal for each level: Amaranth would emit a shared expression once for each use.
+        narrower = Signal(width, name=f"funnel_{level}")
+        m.d.comb += narrower.eq(Mux(nbytes[level], value[step : step + width], value[:width]))
+        value = narrower
     return value
 
 
@@ -128,12 +132,13 @@ def bytes_below(count: Value) -> Value:
     return Const(_ONES, LINE_BYTES) >> (LINE_BYTES - count)[: OFFSET_BITS + 1]
 
 
-def keep_bytes(line: Value, last: Value) -> Value:
+def keep_bytes(m: Module, line: Value, last: Value) -> Value:
     """A line whose bytes beyond number `last` (6 bits) are zero.
 
     In 64-bit words: whole words are kept or dropped, one word is masked.
     """
-    partial = Const(_ONES, 64) >> Cat(Const(0, 3), ~last[:3])
+    partial = Signal(64, name="partial_word")
+    m.d.comb += partial.eq(Const(_ONES, 64) >> Cat(Const(0, 3), ~last[:3]))
     words: list[Value] = []
     for index in range(LINE_BITS // 64):
         word = line[64 * index : 64 * index + 64]

@@ -174,8 +174,9 @@ class RowReader(wiring.Component):
             ]
 
         beat = self.data.payload
+        joined = funnel(m, Cat(present, following.data[:-8]), present_tag.shift)
+        kept = keep_bytes(m, joined, present_tag.tail)
         with m.If(present_done & present_tag.beats & ~self.flush):
-            joined = funnel(Cat(present, following.data[:-8]), present_tag.shift)
             error = Mux(
                 present_tag.joins & (following.error > present_error),
                 following.error,
@@ -183,7 +184,7 @@ class RowReader(wiring.Component):
             )
             m.d.sync += [
                 self.data.valid.eq(1),
-                beat.data.eq(Mux(present_tag.last, keep_bytes(joined, present_tag.tail), joined)),
+                beat.data.eq(Mux(present_tag.last, kept, joined)),
                 beat.error.eq(error),
                 beat.last.eq(present_tag.last),
             ]

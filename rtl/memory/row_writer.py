@@ -119,14 +119,15 @@ class RowWriter(wiring.Component):
         ]
         # It has a reset so that bytes that are not strobed are never unknown.
         previous = Signal(LINE_BITS)
+        beat = self.data.payload.data
+        # From byte 64 - shift of the two beats on, so the lowest one is never needed.
+        shifted = funnel(m, Cat(previous[8:], beat), ~span.shift)
         with m.If(issue):
-            beat = self.data.payload.data
             m.d.sync += [
                 request.valid.eq(1),
                 request.payload.line.eq(span.line),
                 request.payload.strobe.eq(bytes_below(limit) & ~bytes_below(skipped)),
-                # From byte 64 - shift of the two beats on, so the lowest one is never needed.
-                request.payload.data.eq(funnel(Cat(previous[8:], beat), ~span.shift)),
+                request.payload.data.eq(shifted),
                 previous.eq(beat),
                 issued.eq(issued + 1),
                 first.eq(0),
