@@ -35,8 +35,8 @@ class Bench:
         self.bytes[:] = np.frombuffer(random.randbytes(NBYTES), np.uint8)
         self.model = self.bytes.copy()
         self.target = WriteTarget(dut, "memory", self.memory, latency=latency, stall=stall)
-        self.rows = StreamSource(dut, "row", layout=ROW)
-        self.beats = StreamSource(dut, "data", layout=ROW_DATA)
+        self.rows = StreamSource(dut, "row", layout=ROW, stall=stall)
+        self.beats = StreamSource(dut, "data", layout=ROW_DATA, stall=stall)
         self.sink = StreamSink(dut, "done", layout=ROW_DONE, stall=stall)
         self.acknowledged = 0
         self.beat_log: list[bytes] = []
@@ -97,24 +97,13 @@ async def random_rows(dut: Any) -> None:
     bench = Bench(dut, latency=random.choice([(1, 1), (5, 5), (1, 90)]), stall=0.0)
     await bench.start()
     for _ in range(4):
-        bench.target.stall, bench.sink.stall = random.choices([0.0, 0.2, 0.7], k=2)
-        row_pause, data_pause = random.choices([0, 0, 3, 30], k=2)
+        for agent in (bench.target, bench.rows, bench.beats, bench.sink):
+            agent.stall = random.choice([0.0, 0.2, 0.7])
         rows = [random_row(1200) for _ in range(60)]
         bench.sink.received.clear()
         bench.target.lines.clear()
         bench.acknowledged = 0
-
-        async def send_rows(rows: list[Row], pause: int) -> None:
-            for row in rows:
-                await ClockCycles(dut.clk, 1 + random.randint(0, pause))
-                bench.send_row(*row)
-
-        cocotb.start_soon(send_rows(rows, row_pause))
-        for address, nbytes in rows:
-            data = random.randbytes(nbytes)
-            bench.model[address - BASE : address - BASE + nbytes] = np.frombuffer(data, np.uint8)
-            bench.send_data(data)
-            await ClockCycles(dut.clk, 1 + random.randint(0, data_pause))
+        bench.send(rows)
         await bench.sink.wait(len(rows), 40000)
         assert [done["error"] for done in bench.sink.received] == [0] * len(rows)
         assert (bench.bytes == bench.model).all()
