@@ -1,6 +1,7 @@
 """Events: points in a stream's work that others wait for and that time is measured between."""
 
 from typing import TYPE_CHECKING
+from weakref import finalize
 
 from driver import tracing
 from driver.errors import NotFinishedError, NpuError, StaleHandleError, fault_from_status
@@ -29,6 +30,7 @@ class Event:
         self.block, self._semaphore = device.take_semaphore()
         self._value = 0
         self._stream: Stream | None = None
+        finalize(self, device.heap.abandon, self.block).atexit = False
 
     def record(self, stream: Stream | None = None) -> None:
         """Happen when everything submitted to `stream` (default: the default stream) is done.
@@ -127,6 +129,3 @@ class Event:
         error = error or fault_from_status(status)
         self.device.note(error)
         raise error
-
-    def __del__(self) -> None:
-        self.device.heap.abandon(self.block)
