@@ -8,11 +8,11 @@ for one of them. Among several that are ready, a seeded generator chooses.
 
 from collections.abc import Callable
 from random import Random
-from typing import Final
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from tb.engine.clockwork import (
+    BUSES,
     EVENT,
     MESSAGE,
     NEVER,
@@ -22,8 +22,6 @@ from tb.engine.clockwork import (
 )
 
 __all__ = ["Actor", "Actors", "NothingCanHappenError"]
-
-_PORTS: Final = 2
 
 
 class NothingCanHappenError(RuntimeError):
@@ -67,12 +65,14 @@ class Actors:
         self.on_run_change: Callable[[bool], None] = lambda _runs: None
         """Called when the firmware's run line has changed."""
         self.settle_memory: Callable[[int], int] = lambda _now: NEVER
-        """Called with the time before the clock runs; returns when it wants to be called next."""
+        """Called with the time before the clock runs, while `unsettled`; returns when it wants to
+        be called next, or NEVER if there is nothing left."""
+        self.unsettled = False
         self._pending = 0
         self._actors: list[Actor] = []
         self._ready: list[Actor] = []
         self._failed: list[Actor] = []
-        self._port_users: list[list[Actor]] = [[] for _ in range(_PORTS)]
+        self._port_users: list[list[Actor]] = [[] for _ in BUSES]
         self._current: Actor
         self._main: Actor
         self._hub: greenlet
@@ -187,41 +187,61 @@ class Actors:
 
         Actors that share a port take turns in the order in which they asked.
         """
+        users = self._port_users[port]
+        if users or self._ready:
+            return self._transact_in_turn(port, write, address, data, strobe)
+        # The common case, without the scheduler: nobody is ready before the response.
+        if self._stale:
+            self._refresh()
+        until = self._until
+        clockwork = self.clockwork
+        if self.unsettled:
+            until = min(until, self._settle())
+        me = self._current
+        try:
+            outcome = clockwork.transact(port, write, address, data, strobe, until, self._watch)
+        except BaseException:
+            users.append(me)
+            me.port = port
+            self._abandon(me)
+            raise
+        if isinstance(outcome, tuple):
+            return outcome
+        users.append(me)
+        me.port = port
+        try:
+            self._after_stop(outcome)
+            if me.port is not None:
+                self._block_in_operation(write, address)
+        except BaseException:
+            self._abandon(me)
+            raise
+        return me.result
+
+    def _transact_in_turn(
+        self, port: int, write: bool, address: int, data: int, strobe: int
+    ) -> tuple[int | None, int]:
         me = self._current
         users = self._port_users[port]
         users.append(me)
         try:
             while users[0] is not me:
-                self._block(f"its turn on register port {port}")
+                self._block(f"its turn on register port {BUSES[port]}")
             me.port = port
-            clockwork = self.clockwork
-            if self._ready:
-                clockwork.submit(port, write, address, data, strobe)
-            else:
-                # The common case, without the scheduler: nobody is ready before the response.
-                if self._stale:
-                    self._refresh()
-                until, due = self._until, self.settle_memory(clockwork.now())
-                if due < until:
-                    until = due
-                outcome = clockwork.transact(port, write, address, data, strobe, until, self._watch)
-                if isinstance(outcome, tuple):
-                    me.port = None
-                    users.pop(0)
-                    if users:
-                        self._wake(users[0])
-                    return outcome
-                self._after_stop(outcome)
-            if me.port is not None:
-                kind = "a write" if write else "a read"
-                self._block(f"the answer to {kind} of {address:#x} on register port {port}")
-            return me.result
+            self.clockwork.submit(port, write, address, data, strobe)
+            self._block_in_operation(write, address)
         except BaseException:
             if me.port is not None:
                 self._abandon(me)
             elif me in users:
                 users.remove(me)
             raise
+        return me.result
+
+    def _block_in_operation(self, write: bool, address: int) -> None:
+        kind = "a write" if write else "a read"
+        name = BUSES[self._current.port or 0]
+        self._block(f"the answer to {kind} of {address:#x} on register port {name}")
 
     def sleep(self, until: int) -> None:
         """Wait until device time `until`."""
@@ -316,6 +336,11 @@ class Actors:
         if chosen.greenlet is not getcurrent():
             chosen.greenlet.switch()
 
+    def _settle(self) -> int:
+        due = self.settle_memory(self.clockwork.now())
+        self.unsettled = due != NEVER
+        return due
+
     def _refresh(self) -> None:
         self._until = min((actor.until for actor in self._actors), default=NEVER)
         self._watch = MESSAGE if any(actor.vectors for actor in self._actors) else 0
@@ -328,7 +353,9 @@ class Actors:
             self._refresh()
         clockwork = self.clockwork
         now = clockwork.now()
-        until = min(self._until, self.settle_memory(now))
+        until = self._until
+        if self.unsettled:
+            until = min(until, self._settle())
         in_flight = any(users and users[0].port is not None for users in self._port_users)
         if until == NEVER and not in_flight:
             if not self._watch:

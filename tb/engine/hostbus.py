@@ -132,6 +132,7 @@ class HostBus:
         """
         self._actors.preempt()
         self.store_buffer.store(address, data, self._clockwork.now())
+        self._actors.unsettled = True
 
     def load(self, address: int, nbytes: int) -> bytes:
         """Load from a shared structure; sees the CPU's own earlier stores.
