@@ -1,0 +1,358 @@
+"""Faults on purpose: who is blamed, what is kept, what goes on, and how one recovers."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from abi.address import HBM_BASE
+from abi.packet import PacketOpcode
+from abi.status import Engine, Side, Status
+from runtime import (
+    DependencyFailedError,
+    Device,
+    DeviceError,
+    DeviceHangError,
+    DoorbellLostError,
+    FirmwareCrashError,
+    FirmwareStallError,
+    InterruptLostError,
+    KernelTimeoutError,
+    NpuError,
+    RingFullError,
+    StaleHandleError,
+    Stream,
+    SubmissionError,
+    gemm,
+)
+
+TIMEOUT = 200_000
+NOWHERE = HBM_BASE - 4096
+"""A device address without memory."""
+
+
+def bad_copy(device: Device, stream: Stream) -> None:
+    """Submit a copy from an address that does not exist."""
+    target = device.empty(64, np.uint8)
+    fields = {"source": NOWHERE, "destination": target.address, "row_bytes": 64, "rows": 1}
+    stream.submit([(PacketOpcode.COPY, fields)], [target.buffer.block])
+
+
+def check_works(device: Device, stream: Stream) -> None:
+    """The stream does correct work."""
+    x = np.random.default_rng(1).integers(-128, 128, (20, 30), dtype=np.int8)
+    y = np.random.default_rng(2).integers(-128, 128, (30, 10), dtype=np.int8)
+    result = gemm(device.array(x), device.array(y), stream=stream)
+    stream.synchronize()
+    np.testing.assert_array_equal(result.numpy(), x.astype(np.int32) @ y.astype(np.int32))
+
+
+def test_a_fault_ends_its_stream_and_no_other(device: Device) -> None:
+    guilty, neighbour = device.stream(), device.stream()
+    array, other = device.zeros(64, np.uint8), device.zeros(64, np.uint8)
+    with guilty.batch():
+        device.memset(array, 1, guilty)
+        bad_copy(device, guilty)
+        device.memset(array, 2, guilty)
+    device.memset(other, 3, neighbour)
+    with pytest.raises(SubmissionError, match="no memory") as caught:
+        guilty.synchronize()
+    error = caught.value
+    assert (error.side, error.engine, error.status) == (Side.HOST, Engine.DMA, Status.ADDRESS_FAULT)
+    assert (error.queue, error.packet, error.address) == (guilty.queue, 1, NOWHERE)
+    assert guilty.error is error
+    assert device.last_error is error
+    neighbour.synchronize()
+    assert neighbour.error is None
+    assert other.numpy()[0] == 3
+    assert array.numpy()[0] == 1, "work behind the fault must not run"
+    for call in (guilty.synchronize, guilty.query, lambda: device.memset(array, 9, guilty)):
+        with pytest.raises(SubmissionError) as again:
+            call()
+        assert again.value is error, "the first error is the one that is kept"
+    guilty.reset()
+    assert guilty.error is None
+    check_works(device, guilty)
+
+
+def test_the_first_of_two_faults_is_kept(device: Device) -> None:
+    stream = device.stream()
+    with stream.batch():
+        bad_copy(device, stream)
+        stream.submit([(PacketOpcode.CHAIN, {"descriptor": 64})])
+    with pytest.raises(NpuError) as caught:
+        stream.synchronize()
+    assert (caught.value.packet, caught.value.status) == (0, Status.ADDRESS_FAULT)
+
+
+def test_a_fault_is_noticed_by_the_next_call_without_waiting(device: Device) -> None:
+    stream, other = device.stream(), device.stream()
+    bad_copy(device, stream)
+    device.memset(device.empty(1 << 14, np.uint8), 0, other)
+    other.synchronize()
+    assert isinstance(stream.error, SubmissionError)
+
+
+def test_a_host_bus_error_is_the_devices_fault(device: Device, machine: Any) -> None:
+    pinned = device.pinned(4096, np.uint8)
+    array = device.zeros(4096, np.uint8)
+    stream = device.stream()
+    assert pinned.owner is not None
+    bus = pinned.owner.block.allocation.bus_address
+    machine.faults.host_slverr(bus, bus + 4096)
+    device.memcpy_async(array, pinned, stream)
+    with pytest.raises(DeviceError) as caught:
+        stream.synchronize()
+    assert (caught.value.status, caught.value.engine) == (Status.BUS_ERROR, Engine.DMA)
+    machine.faults.host_slverr(0, 0)
+    stream.reset()
+    pinned[:] = 5
+    device.memcpy_async(array, pinned, stream)
+    stream.synchronize()
+    assert set(array.numpy().tolist()) == {5}
+
+
+def test_failed_work_delivers_no_data(device: Device) -> None:
+    stream = device.stream()
+    array = device.zeros(100, np.uint8)
+    bad_copy(device, stream)
+    result = np.full(100, 77, np.uint8)
+    with pytest.raises(SubmissionError):
+        device.memcpy_async(result, array, stream)
+    assert set(result.tolist()) == {77}
+
+
+def test_a_failed_event_poisons_those_who_wait(device: Device) -> None:
+    first, second, third = device.stream(), device.stream(), device.stream()
+    array = device.zeros(64, np.uint8)
+    event = device.event()
+    second_event = device.event()
+    bad_copy(device, first)
+    event.record(first)
+    second.wait(event)
+    device.memset(array, 1, second)
+    second_event.record(second)
+    third.wait(second_event)
+    with pytest.raises(DependencyFailedError) as caught:
+        third.synchronize()
+    assert caught.value.queue == third.queue
+    with pytest.raises(DependencyFailedError) as caught:
+        second.synchronize()
+    assert (caught.value.queue, caught.value.packet) == (second.queue, 0)
+    with pytest.raises(SubmissionError, match="no memory"):
+        event.synchronize()
+    with pytest.raises(SubmissionError):
+        event.query()
+    assert array.numpy()[0] == 0
+    for stream in (first, second, third):
+        stream.reset()
+        check_works(device, stream)
+    event.record(first)
+    event.synchronize()
+    assert event.query()
+
+
+def test_resetting_a_stream_fails_the_events_that_never_come(device: Device, machine: Any) -> None:
+    first, second = device.stream(), device.stream()
+    array = device.zeros(64, np.uint8)
+    event = device.event()
+    machine.faults.hang_dma(0xF)
+    device.memset(array, 1, first)
+    event.record(first)
+    second.wait(event)
+    first.reset()
+    machine.faults.hang_dma(0)
+    with pytest.raises(NpuError) as caught:
+        event.synchronize()
+    assert caught.value.status is Status.ABORTED
+    with pytest.raises(DependencyFailedError):
+        second.synchronize()
+    second.reset()
+    check_works(device, first)
+    check_works(device, second)
+
+
+def test_a_lost_doorbell_is_found_and_made_up_for(device: Device, machine: Any) -> None:
+    stream = device.stream()
+    array = device.zeros(64, np.uint8)
+    machine.faults.drop_doorbells(1)
+    device.memset(array, 1, stream)
+    with pytest.raises(DoorbellLostError) as caught:
+        stream.synchronize(timeout=TIMEOUT)
+    assert caught.value.side is Side.HOST
+    assert stream.error is None
+    device.memset(array[0:1], 2, stream)
+    stream.synchronize()
+    assert array.numpy()[:2].tolist() == [2, 1]
+
+
+def test_a_stream_is_reset_after_a_lost_doorbell(device: Device, machine: Any) -> None:
+    stream = device.stream()
+    array = device.zeros(64, np.uint8)
+    machine.faults.drop_doorbells(1)
+    device.memset(array, 1, stream)
+    stream.reset()
+    stream.synchronize()
+    assert array.numpy()[0] == 0
+    check_works(device, stream)
+
+
+def test_a_lost_interrupt_is_reported_once_and_the_work_is_valid(
+    device: Device, machine: Any
+) -> None:
+    stream = device.stream()
+    array = device.zeros(64, np.uint8)
+    machine.faults.drop_messages(1 + stream.queue, 1)
+    device.memset(array, 4, stream)
+    with pytest.raises(InterruptLostError):
+        stream.synchronize(timeout=TIMEOUT)
+    stream.synchronize()
+    assert array.numpy()[0] == 4
+
+
+def test_a_kernel_that_runs_too_long_is_aborted(device: Device, machine: Any) -> None:
+    stream = device.stream(task_timeout=50_000)
+    a, b = device.array(np.ones((4, 4), np.int8)), device.array(np.ones((4, 4), np.int8))
+    gemm(a, b, stream=stream)
+    stream.synchronize()
+    machine.faults.hang_core()
+    gemm(a, b, stream=stream)
+    with pytest.raises(KernelTimeoutError) as caught:
+        stream.synchronize()
+    assert (caught.value.side, caught.value.engine) == (Side.DEVICE, Engine.CORE)
+    machine.faults.hang_core(False)
+    stream.reset()
+    check_works(device, stream)
+
+
+def test_a_hanging_unit_is_named_and_a_device_reset_helps(device: Device, machine: Any) -> None:
+    stream = device.stream()
+    array, event = device.zeros(64, np.uint8), device.event()
+    machine.faults.hang_dma(0xF)
+    device.memset(array, 1, stream)
+    start = device.bus.now()
+    with pytest.raises(DeviceHangError) as caught:
+        stream.synchronize(timeout=TIMEOUT)
+    assert device.bus.now() - start < 3 * TIMEOUT
+    assert caught.value.engine is Engine.DMA
+    assert caught.value.in_flight
+    machine.faults.hang_dma(0)
+    device.reset()
+    for call in (stream.synchronize, array.numpy, event.query, array.free, stream.reset):
+        with pytest.raises(StaleHandleError, match="belongs to generation 0, not 1"):
+            call()
+    stream.destroy()
+    assert device.last_error is None
+    check_works(device, device.stream())
+
+
+def test_a_crashed_firmware_is_named_and_a_device_reset_helps(device: Device, machine: Any) -> None:
+    stream = device.stream()
+    array = device.zeros(64, np.uint8)
+    machine.faults.crash_firmware()
+    device.memset(array, 1, stream)
+    with pytest.raises(FirmwareCrashError) as caught:
+        stream.synchronize()
+    assert caught.value.side is Side.FIRMWARE
+    device.reset()
+    check_works(device, device.stream())
+
+
+def test_a_stalled_firmware_is_named_and_may_come_back(device: Device, machine: Any) -> None:
+    stream = device.stream()
+    array = device.zeros(64, np.uint8)
+    machine.faults.stall_firmware()
+    device.memset(array, 1, stream)
+    with pytest.raises(FirmwareStallError):
+        stream.synchronize(timeout=TIMEOUT)
+    machine.faults.release_firmware()
+    stream.synchronize()
+    assert array.numpy()[0] == 1
+
+
+def test_a_full_ring_times_out_and_nothing_of_the_operation_is_submitted(
+    device: Device, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.stream.DEFAULT_TIMEOUT", TIMEOUT)
+    stream = device.stream(depth=4)
+    array = device.zeros(64, np.uint8)
+    machine.faults.hang_dma(0xF)
+    done = []
+
+    def submit_for_ever() -> None:
+        while len(done) < 20:
+            device.memset(array, 1, stream)
+            done.append(1)
+
+    with pytest.raises(RingFullError) as caught:
+        submit_for_ever()
+    assert caught.value.engine is Engine.DMA
+    assert stream.submitted_packets == 2 * len(done)
+    machine.faults.hang_dma(0)
+    stream.reset()
+    check_works(device, stream)
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash", "stall"])
+def test_closing_a_broken_device_gives_everything_back(
+    device: Device, machine: Any, fault: str
+) -> None:
+    stream = device.stream()
+    array, pinned = device.zeros(4096, np.uint8), device.pinned(4096, np.uint8)
+    {
+        "hang": lambda: machine.faults.hang_dma(0xF),
+        "crash": machine.faults.crash_firmware,
+        "stall": machine.faults.stall_firmware,
+    }[fault]()
+    device.memcpy_async(pinned, array, stream)
+    device.close()
+    assert device.driver.pages.pages == 0
+    machine.faults.hang_dma(0)
+    machine.faults.release_firmware()
+    with Device(machine.bus) as again:
+        check_works(again, again.stream())
+
+
+def test_a_device_is_reset_many_times(device: Device) -> None:
+    for generation in range(1, 6):
+        stream = device.stream()
+        device.memset(device.empty(1 << 16, np.uint8), 1, stream)
+        device.reset()
+        assert device.generation == generation
+    check_works(device, device.default_stream)
+    assert device.driver.pages.quarantined == 0
+
+
+def test_a_kernel_fault_names_pipe_and_command(device: Device) -> None:
+    stream = device.stream()
+    fields = {"program": NOWHERE, "commands": 4}
+    stream.submit([(PacketOpcode.KERNEL, fields)])
+    with pytest.raises(NpuError, match=r"command \d+ on the sequencer") as caught:
+        stream.synchronize()
+    assert (caught.value.engine, caught.value.status) == (Engine.CORE, Status.ADDRESS_FAULT)
+    stream.reset()
+    check_works(device, stream)
+
+
+def test_destroying_a_faulted_stream_raises_nothing_new_and_frees_its_queue(
+    device: Device,
+) -> None:
+    stream = device.stream()
+    bad_copy(device, stream)
+    with pytest.raises(SubmissionError):
+        stream.synchronize()
+    live = len(device.driver.queues.live)
+    stream.destroy()
+    assert len(device.driver.queues.live) == live - 1
+    check_works(device, device.stream())
+
+
+def test_destroying_a_stream_whose_work_fails_reports_it_and_frees_its_queue(
+    device: Device,
+) -> None:
+    stream = device.stream()
+    bad_copy(device, stream)
+    live = len(device.driver.queues.live)
+    with pytest.raises(SubmissionError):
+        stream.destroy()
+    assert len(device.driver.queues.live) == live - 1
