@@ -124,10 +124,19 @@ class RegisterTarget:
         self.words: dict[int, int] = {}
         self.log: list[tuple[int, bool, int, int]] = []
         self.silent = False
-        for part in ("request__ready", "response__valid", "response__payload"):
-            getattr(dut, f"{name}__{part}").value = 0
         StreamChecker(dut, f"{name}__request")
-        cocotb.start_soon(self._run())
+        self._clear()
+        self._task = cocotb.start_soon(self._run())
+
+    def _clear(self) -> None:
+        for part in ("request__ready", "response__valid", "response__payload"):
+            getattr(self._dut, f"{self._name}__{part}").value = 0
+
+    def reset(self) -> None:
+        """Forget an access that is on its way, as a block does that is reset."""
+        self._task.cancel()
+        self._clear()
+        self._task = cocotb.start_soon(self._run())
 
     def _perform(self, word: int) -> int:
         request = unpack(REGISTER_REQUEST, word)
