@@ -37,7 +37,7 @@ class DmaChannel(wiring.Component):
 
     Members:
         start: In; stream of `COMMAND`; taken when no run is on its way.
-        abort: In, 1 bit, pulse; end the run on its way with ABORTED, if there is one.
+        stop: In, 1 bit, pulse; end the run on its way with ABORTED, if there is one.
         read, write: Out; `ReadPort` and `WritePort`.
         busy: Out, 1 bit; a run is on its way; 0 only after every response is in.
         done: Out, 1 bit; pulse in the first cycle with `busy` = 0.
@@ -63,7 +63,7 @@ class DmaChannel(wiring.Component):
         super().__init__(
             {
                 "start": In(stream.Signature(COMMAND)),
-                "abort": In(1),
+                "stop": In(1),
                 "read": Out(ReadPort()),
                 "write": Out(WritePort()),
                 "busy": Out(1),
@@ -147,7 +147,7 @@ class DmaChannel(wiring.Component):
             with m.State("Check descriptor"):
                 m.d.comb += source.load.eq(~chain)
                 m.d.sync += open_rows.eq(present.rows)
-                with m.If(self.abort):
+                with m.If(self.stop):
                     fail(Status.ABORTED.value, 0)
                 with m.Elif(check.status != Status.OK.value):
                     fail(check.status, check.address)
@@ -158,7 +158,7 @@ class DmaChannel(wiring.Component):
             with m.State("Fetch descriptor"):
                 m.d.comb += reader.row.valid.eq(1)
                 m.d.sync += location.eq(present.next)
-                with m.If(self.abort):
+                with m.If(self.stop):
                     fail(Status.ABORTED.value, 0)
                 with m.Elif(reader.row.ready):
                     m.next = "Await descriptor"
@@ -166,7 +166,7 @@ class DmaChannel(wiring.Component):
                 m.d.comb += reader.data.ready.eq(1)
                 with m.If(read_failed):
                     fail(_status_of(reader.fault), _address_of(reader.fault_line))
-                with m.Elif(self.abort):
+                with m.Elif(self.stop):
                     fail(Status.ABORTED.value, 0)
                 with m.Elif(reader.data.valid):
                     m.d.sync += [present.eq(beat.data), chain.eq(0)]
@@ -190,7 +190,7 @@ class DmaChannel(wiring.Component):
                     fail(Status.ADDRESS_FAULT.value, source.bad_address)
                 with m.Elif(destination.bad & (destination.left == open_rows)):
                     fail(Status.ADDRESS_FAULT.value, destination.bad_address)
-                with m.Elif(self.abort):
+                with m.Elif(self.stop):
                     fail(Status.ABORTED.value, 0)
                 with m.Elif(open_rows == 0):
                     with m.If(~self.descriptor.all()):

@@ -124,7 +124,7 @@ class DmaEngine(wiring.Component):
                 began[number].eq(written & (asked != DmaStart.ABORT.value)),
                 busy[number].eq(starting[number] | channel.busy),
                 channel.start.valid.eq(starting[number]),
-                channel.abort.eq(aborting[number]),
+                channel.stop.eq(aborting[number]),
                 self.channel_active[number].eq(~channel.idle | starting[number] | aborting[number]),
                 self.states[number].busy.eq(busy[number]),
                 self.states[number].status.eq(Mux(busy[number], 0, channel.status)),
