@@ -15,7 +15,7 @@ from abi.registers_firmware import CORE_BLOCK
 from abi.status import Status
 from abi.trace import TRACE_EVENT, TraceCode, TraceSource
 from rtl.core.core import AiCore
-from tb.blocks.core.programs import MEMORY_BYTES, SIZES
+from tb.blocks.core.programs import MEMORY_BYTES, SIZES, end, load, move
 from tb.blocks.host.register_agent import RegisterInitiator
 from tb.blocks.memory.agents import LineMemory, ReadTarget, WriteTarget
 from tb.blocks.streams import StreamSink, reset_dut
@@ -59,8 +59,6 @@ class CoreBench:
 
     async def fill_buffers(self) -> None:
         """Buffers keep their contents over a reset: set them all, in core and model."""
-        from tb.blocks.core.programs import end, load, move
-
         flags = {"stride": 64 * 64, "rows": SIZES["l1_lines"] // 64, "row_bytes": 64 * 64}
         commands = [load(argument=0, set=1, pitch=64, **flags)]
         names = ("l0a_lines", "l0b_lines", "l0c_lines", "bias_lines")

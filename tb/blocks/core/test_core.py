@@ -134,6 +134,123 @@ async def jumps(dut: Any) -> None:
 
 
 @cocotb.test()
+@cocotb.parametrize(memory=STALLS)
+async def parallel(dut: Any, memory: dict[str, Any]) -> None:
+    """All pipes at once, on their own lines of the same buffers and of the same half of L0C."""
+    bench = CoreBench(dut)
+    bench.fill(np.frombuffer(random.randbytes(MEMORY_BYTES), np.uint8))
+    await bench.start(**memory)
+    await bench.fill_buffers()
+    for _ in range(3):
+        streams: list[list[bytes]] = [[], [], [], []]
+        for _ in range(8):
+            rows = random.randint(1, 20)
+            narrow = random.randrange(2)
+            streams[Pipe.MTE2].append(
+                load(
+                    argument=0,
+                    offset=random.randrange(0x1_0000),
+                    stride=random.randrange(400),
+                    row_bytes=random.randint(1, 200),
+                    rows=rows,
+                    line=512 + random.randrange(256),
+                    pitch=4,
+                )
+            )
+            streams[Pipe.MTE1].append(
+                move(
+                    target=2,
+                    source=random.randrange(256),
+                    source_pitch=3,
+                    line=random.randrange(64),
+                    pitch=3,
+                    row_lines=3,
+                    rows=rows,
+                )
+            )
+            streams[Pipe.CUBE].append(
+                mmad(
+                    a_pitch=1,
+                    b_pitch=1,
+                    c_line=128 + random.randrange(64),
+                    c_pitch=2,
+                    rows=rows,
+                    k_tiles=random.randint(1, 4),
+                    n_tiles=random.randint(1, 2),
+                    accumulate=random.randrange(2),
+                )
+            )
+            streams[Pipe.FIXPIPE].append(
+                store(
+                    argument=0,
+                    offset=0x2_0000 + random.randrange(0x1_0000),
+                    stride=random.randrange(400),
+                    columns=random.randint(1, 80),
+                    rows=rows,
+                    c_line=256 + random.randrange(64),
+                    c_pitch=5,
+                    requantise=narrow,
+                    shift=24,
+                    multiplier=random.randint(1, 9),
+                )
+            )
+        commands = [command for group in zip(*streams, strict=True) for command in group]
+        await bench.check([*commands, end()])
+        await bench.check([*_sweep(), end()])
+
+
+def _sweep() -> list[bytes]:
+    """Store the halves of L0C and, through L0C, what L1 holds, so that it can be compared."""
+    whole = {"argument": 0, "columns": 16, "stride": 64, "c_pitch": 1}
+    return [
+        store(**whole, offset=0x4_0000, rows=512, set=1),
+        move(target=2, wait=1, row_lines=512, rows=1, source=512, set=2),
+        store(**whole, offset=0x5_0000, rows=512, wait=2),
+    ]
+
+
+@cocotb.test()
+async def pipe_rates(dut: Any) -> None:
+    """A line a cycle in each pipe but the Cube, with memory that gives and takes a line a cycle."""
+    bench = CoreBench(dut)
+    await bench.start()
+    await bench.fill_buffers()
+    rate = {}
+    for pipe, make, fields in (
+        (Pipe.MTE2, load, {"argument": 0, "row_bytes": 256, "stride": 256, "rows": 32, "pitch": 4}),
+        (Pipe.MTE1, move, {"target": 1, "row_lines": 4, "source_pitch": 4, "pitch": 4, "rows": 32}),
+        (Pipe.FIXPIPE, store, {"argument": 0, "columns": 64, "stride": 256, "rows": 32}),
+    ):
+        await bench.check([*[make(**fields) for _ in range(6)], end()])
+        spent, name = bench.spent(), pipe.name.lower()
+        assert spent[f"{name}_busy"] == 6 * 128
+        rate[name] = spent[f"{name}_busy"] / (spent[f"{name}_busy"] + spent[f"{name}_stall"])
+    dut._log.info("lines a cycle: %s", rate)
+    assert rate["mte1"] > 0.97
+    assert rate["mte2"] > 0.9
+    assert rate["fixpipe"] > 0.85
+
+
+@cocotb.test()
+async def halves(dut: Any) -> None:
+    """FIXPIPE stalls while the Cube adds in the same half of L0C, and not in the other."""
+    bench = CoreBench(dut)
+    await bench.start()
+    await bench.fill_buffers()
+    busy = mmad(a_pitch=1, b_pitch=1, c_pitch=4, rows=100, k_tiles=4, n_tiles=4, accumulate=1)
+    stalls = []
+    for line in (256, 512):
+        drain = store(argument=0, columns=16, stride=64, rows=200, c_line=line, c_pitch=1)
+        await bench.check([busy, nop(Pipe.FIXPIPE), drain, end()])
+        spent = bench.spent()
+        assert spent["cube_busy"] == 1600
+        assert spent["cube_stall"] < 40
+        stalls.append(spent["fixpipe_stall"])
+    assert stalls[0] > 1500
+    assert stalls[1] < 100
+
+
+@cocotb.test()
 async def throughput(dut: Any) -> None:
     """256 x 256 x 256, double-buffered: 0.9 of 256 MACs a cycle over the whole program."""
     bench = CoreBench(dut)
