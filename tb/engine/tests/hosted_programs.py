@@ -323,8 +323,8 @@ def reading_speed(path: str, count: int) -> None:
 def sleeps_long() -> None:
     """Runs the clock until somebody interrupts; then the machine still answers."""
     machine, bus = current_machine(), attached_bus()
-    print("sleeping", flush=True)
     try:
+        print("sleeping", flush=True)
         machine.actors.sleep(10**15)
     except KeyboardInterrupt:
         bus.write(CONFIG, 16, 7)
