@@ -266,6 +266,35 @@ async def refusals_wait_for_their_turn(dut: Any) -> None:
     assert bench.host_read.lines == [HOST_FIRST - HOST]
 
 
+@cocotb.test()
+async def full_queues_lose_nothing(dut: Any) -> None:
+    """A target that answers late fills the order queue, which holds further requests back."""
+    bench = await start(dut, latency=300)
+    for k in range(100):
+        for i in (1, 2, 3):
+            bench.readers[i].request(HBM + 100 * i + k)
+            bench.writers[i].request(HBM + 100 * i + k, k)
+    await bench.finished()
+    assert bench.hbm_read.most_outstanding == bench.hbm_write.most_outstanding == 64
+    for i in (1, 2, 3):
+        answers = [answer["error"] for answer in bench.readers[i].sink.received]
+        assert answers == [0] * 100
+        assert [bench.peek(HBM + 100 * i + k)[0] for k in range(100)] == list(range(100))
+
+
+@cocotb.test()
+async def many_refusals_are_counted(dut: Any) -> None:
+    bench = await start(dut)
+    bench.readers[1].sink.stall = 1.0
+    for _ in range(150):
+        bench.readers[1].request(0)
+    await ClockCycles(dut.clk, 200)
+    assert bench.readers[1].source.sent == 64
+    bench.readers[1].sink.stall = 0.0
+    answers = await bench.readers[1].finished()
+    assert answers == [{"data": 0, "error": LineError.ADDRESS}] * 150
+
+
 @pytest.mark.parametrize("sim", ["verilator", "icarus"])
 def test_crossbar(sim: str) -> None:
     crossbar = Crossbar(

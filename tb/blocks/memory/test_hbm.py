@@ -85,17 +85,38 @@ async def latency_and_rate(dut: Any) -> None:
 async def late_responses_lose_nothing(dut: Any) -> None:
     """Responses that are refused for long fill the block, not more."""
     read, write = await start(dut)
+    write.sink.stall = 1.0
     for i in range(100):
         write.request(i, i * 7)
+    await ClockCycles(dut.clk, 150)
+    assert 0 < write.source.pending < 100
+    write.sink.stall = 0.0
     await write.finished()
-    read.set_stall(1.0)
-    read.source.stall = 0.0
+    read.sink.stall = 1.0
     for i in range(100):
         read.request(i)
     await ClockCycles(dut.clk, 150)
     assert 0 < read.source.pending < 100
     read.sink.stall = 0.0
     assert [answer["data"] for answer in await read.finished()] == [i * 7 for i in range(100)]
+    await ClockCycles(dut.clk, 50)
+    assert len(write.sink.received) == len(read.sink.received) == 100
+
+
+@cocotb.test()
+async def idle_means_nothing_is_unanswered(dut: Any) -> None:
+    read, write = await start(dut)
+    for agent in (read, write):
+        agent.sink.stall = 1.0
+        agent.source.send({"line": 1})
+        await agent.source.drained()
+        for _ in range(2 * parameters()["latency"]):
+            await ClockCycles(dut.clk, 1)
+            assert int(dut.idle.value) == 0
+        agent.sink.stall = 0.0
+        await agent.sink.wait(1)
+        await ClockCycles(dut.clk, 2)
+        assert int(dut.idle.value) == 1
 
 
 @pytest.mark.parametrize(("sim", "latency"), [("verilator", 24), ("verilator", 2), ("icarus", 24)])
