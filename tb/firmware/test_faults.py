@@ -147,6 +147,21 @@ def test_the_first_fault_is_kept_and_the_rest_discarded_but_signals(host: Host) 
     assert sum(n.fields["count"] for n in host.notes("discard", queue=6)) == 7
 
 
+def test_later_faults_do_not_replace_the_first(host: Host) -> None:
+    ring = host.create(0, depth_log2=3)
+    ring.copy(NOWHERE, TARGET, 64)
+    ring.signal(1, semaphore=NOWHERE)
+    ring.signal(2)
+    ring.ring_doorbell()
+    ring.reach(2)
+    ring.ring_doorbell(1_000)
+    state = ring.query()
+    assert [n.fields["first"] for n in host.notes("fault", queue=0)] == [1, 0, 0]
+    assert state["status_word"] == word(Status.ADDRESS_FAULT, Engine.DMA, 0, 0, 0)
+    assert (state["fault_packet"], state["fault_address"]) == (0, NOWHERE)
+    assert host.call(MessageKind.RESET_QUEUE, queue=0)["status"] == Status.NO_RESOURCE
+
+
 def test_a_malformed_signal_of_a_poisoned_queue_is_discarded(host: Host) -> None:
     ring = host.create(0)
     ring.put_raw(0xFF)

@@ -88,7 +88,7 @@ def test_size_zero(host: Host, opcode: PacketOpcode, name: str) -> None:
 
 
 @pytest.mark.parametrize(("opcode", "name"), ALIGNED)
-@pytest.mark.parametrize("offset", [1, 8, 63])
+@pytest.mark.parametrize("offset", [1, 8, 32, 63])
 def test_misaligned(host: Host, opcode: PacketOpcode, name: str, offset: int) -> None:
     refused(host, pack(opcode, **{name: SOURCE + offset}), Status.MISALIGNED, opcode)
 

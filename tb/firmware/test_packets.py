@@ -238,6 +238,20 @@ def test_a_full_ring_of_packets_in_one_doorbell(host: Host) -> None:
     assert host.read("vector_sent", 1) <= 1
 
 
+def test_slots_are_released_before_sram_runs_dry(host: Host) -> None:
+    ring = host.create(0, depth_log2=5)
+    for _ in range(4):
+        ring.put(PacketOpcode.NOP)
+    ring.wait(HOST_BASE + host.new_semaphore(), 1)
+    for _ in range(12):
+        ring.put(PacketOpcode.NOP)
+    ring.ring_doorbell()
+    host.until(lambda: bool(host.notes("sleep", queue=0)), 5_000)
+    host.machine.run(500)
+    assert host.read("queue_consumed", 0) == 4
+    assert host.read("queue_fetched", 0) == 12
+
+
 def test_sequence_numbers_are_the_low_32_bits(host: Host) -> None:
     ring = host.create(0)
     start = (1 << 32) - 2

@@ -208,6 +208,43 @@ def test_a_closing_queue_is_neither_destroyed_nor_reset_nor_created_again(host: 
     assert host.receive()["status"] == Status.OK
 
 
+def test_a_queue_that_drains_takes_no_more_packets(host: Host) -> None:
+    semaphore = host.new_semaphore()
+    ring = host.create(0)
+    ring.wait(HOST_BASE + semaphore, 1)
+    for _ in range(5):
+        ring.put(PacketOpcode.NOP)
+    ring.ring_doorbell()
+    host.until(lambda: bool(host.notes("sleep", queue=0)), 5_000)
+    # Back door: the write of the read index gets no response for a while.
+    hardware = host.machine.chip.queues.queues[0]
+    hardware.publishing = True
+    host.send(MessageKind.DESTROY_QUEUE, queue=0)
+    host.machine.run(5_000)
+    assert host.read("response_write") == host.responses
+    assert len(host.notes("begin", queue=0)) == 1
+    hardware.publishing = False
+    response = host.receive(limit=2_000)
+    assert (response["completed"], response["discarded"]) == (0, 6)
+
+
+def test_the_answer_to_a_destroy_has_its_slot_reserved(host: Host) -> None:
+    ring = host.create(0)
+    host.machine.faults.hang_completion()
+    ring.signal(1)
+    ring.ring_doorbell()
+    host.until(lambda: bool(host.notes("dispatch", queue=0)), 5_000)
+    destroyed = host.send(MessageKind.DESTROY_QUEUE, queue=0)
+    pings = [host.send(MessageKind.PING) for _ in range(7)]
+    host.machine.run(5_000)
+    pings.append(host.send(MessageKind.PING))
+    host.machine.run(5_000)
+    host.machine.faults.hang_completion(False)
+    host.machine.run(5_000)
+    ids = [host.receive()["request_id"] for _ in range(9)]
+    assert ids == [*pings[:7], destroyed, pings[7]]
+
+
 def test_a_queue_number_lives_again_with_fresh_indices(host: Host) -> None:
     ring = host.create(0)
     host.machine.faults.hang_dma(0b1111)

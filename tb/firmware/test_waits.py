@@ -10,6 +10,7 @@ from abi.mailbox import QueuePhase
 from abi.packet import PacketOpcode
 from abi.semaphore import SEMAPHORE, STATUS_WORD
 from abi.status import Engine, Status
+from firmware.registers import EVENT
 from tb.firmware.host import Host
 
 SOURCE, TARGET = HBM_BASE + 0x1000, HBM_BASE + 0x9000
@@ -214,10 +215,12 @@ def test_work_that_ends_at_its_deadline_is_not_aborted(host: Host) -> None:
     ring.signal(1)
     ring.ring_doorbell()
     host.machine.run(2_000)
-    host.machine.chip.firmware.on_write["event_enable"] = lambda *_: None
-    host.machine.chip.firmware.words["event_enable"][0] = 0
+    words = host.machine.chip.firmware.words
+    words["event_enable"][0] &= ~EVENT["dma"]
     host.machine.faults.hang_dma(0)
-    ring.reach(1, limit=60_000)
+    host.machine.run(500)
+    words["events"][0] &= ~EVENT["dma"]
+    assert ring.reach(1, limit=60_000) < 4_000
     assert ring.status()["status"] == 0
 
 
