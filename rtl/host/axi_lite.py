@@ -97,14 +97,17 @@ class AxiLiteSlave(wiring.Component):
         locked_write = Signal()
         write = Signal()
         answered = Signal()
+        # A reset that reaches this domain late must not swallow an access that came before it.
+        awake = Signal()
+        m.d.sync += awake.eq(1)
 
         for held, valid, ready, pairs in (
             (aw_held, axi.awvalid, axi.awready, [(awaddr, axi.awaddr)]),
             (w_held, axi.wvalid, axi.wready, [(wdata, axi.wdata), (wstrb, axi.wstrb)]),
             (ar_held, axi.arvalid, axi.arready, [(araddr, axi.araddr)]),
         ):
-            m.d.comb += ready.eq(~held)
-            with m.If(valid & ~held):
+            m.d.comb += ready.eq(awake & ~held)
+            with m.If(valid & ready):
                 m.d.sync += [held.eq(1), *(register.eq(value) for register, value in pairs)]
 
         # A request that waits keeps its kind, whatever else arrives.
@@ -114,13 +117,13 @@ class AxiLiteSlave(wiring.Component):
                 (ar_held | (aw_held & w_held)) & ~outstanding & ~axi.bvalid & ~axi.rvalid
             ),
             request.payload.write.eq(write),
-            request.payload.address[3:].eq(Mux(write, awaddr[3:], araddr[3:])),
+            request.payload.address.eq(Mux(write, awaddr[3:], araddr[3:]) << 3),
             # A write may arrive while a read waits, whose payload must not change.
             request.payload.data.eq(Mux(write, wdata, 0)),
             request.payload.strobe.eq(Mux(write, wstrb, 0)),
             response.ready.eq(outstanding),
             answered.eq(response.valid & outstanding),
-            self.idle.eq(~Cat(aw_held, w_held, ar_held, axi.bvalid, axi.rvalid).any()),
+            self.idle.eq(awake & ~Cat(aw_held, w_held, ar_held, axi.bvalid, axi.rvalid).any()),
             self.wake.eq(axi.awvalid | axi.wvalid | axi.arvalid),
         ]
         with m.If(request.valid):
