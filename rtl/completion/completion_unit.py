@@ -4,7 +4,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from abi.address import ADDRESS_BITS
+from abi.address import ADDRESS_BITS, LINE_BYTES
 from abi.geometry import VECTORS
 from abi.registers_firmware import COMPLETION_BLOCK, CompletionOperation
 from abi.semaphore import SEMAPHORE
@@ -88,6 +88,7 @@ class CompletionUnit(wiring.Component):
         value = Signal(64)
         status = Signal(64)
         timestamp = Signal(64, reset_less=True)
+        strobe = Signal(LINE_BYTES)
         idle = Signal()
         ended = Signal()
         outcome = Signal(8)
@@ -97,6 +98,7 @@ class CompletionUnit(wiring.Component):
             bank.member("start", 0, "refuse").eq(state.busy),
             read.request.payload.line.eq(line),
             write.request.payload.line.eq(line),
+            write.request.payload.strobe.eq(strobe),
             write.request.payload.data.eq(
                 (value << SEMAPHORE.offset_of("value"))
                 | (timestamp << SEMAPHORE.offset_of("timestamp"))
@@ -144,7 +146,7 @@ class CompletionUnit(wiring.Component):
                 with m.Else():
                     m.d.sync += [
                         write.request.valid.eq(1),
-                        write.request.payload.strobe.eq(_strobe("timestamp", "status")),
+                        strobe.eq(_strobe("timestamp", "status")),
                     ]
                     m.next = "writing timestamp and status"
 
@@ -180,7 +182,7 @@ class CompletionUnit(wiring.Component):
                 with m.Elif(write.response.valid):
                     m.d.sync += [
                         write.request.valid.eq(1),
-                        write.request.payload.strobe.eq(_strobe("value")),
+                        strobe.eq(_strobe("value")),
                     ]
                     m.next = "writing the value"
             with m.State("writing the value"), m.If(write.request.ready):

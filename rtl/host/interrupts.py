@@ -4,7 +4,7 @@ from amaranth import Array, C, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from abi.address import HOST_BASE
+from abi.address import HOST_BASE, LINE_BYTES
 from abi.geometry import VECTORS
 from abi.registers_host import VECTOR_ADDRESS, VECTOR_DATA, VECTOR_PENDING, VECTOR_SENT
 from abi.status import Status
@@ -83,6 +83,7 @@ class InterruptController(wiring.Component):
         status = Signal(8)
         entry = Signal(VECTOR_ADDRESS, reset_less=True)
         message = Signal(32, reset_less=True)
+        strobe = Signal(LINE_BYTES)
         sent = Signal()
         ended = Signal()
 
@@ -102,10 +103,11 @@ class InterruptController(wiring.Component):
             self.wake.eq(self.send.valid | self.mailbox | choose.valid),
             request.payload.line.eq(Cat(entry.address[6:HOST_BIT], 1)),
             request.payload.data.eq(message.replicate(16)),
+            request.payload.strobe.eq(strobe),
         ]
         for word in range(16):
             with m.If(entry.address[2:6] == word):
-                m.d.comb += request.payload.strobe.eq(0xF << 4 * word)
+                m.d.comb += strobe.eq(0xF << 4 * word)
         m.d.sync += [pending.eq((pending & ~taken) | arrived), self.fault.eq(0)]
 
         with m.FSM():

@@ -53,6 +53,7 @@ class _Side(wiring.Component):
         own = Signal()
         is_response = Signal()
         show = Signal()
+        failed = Signal()
         show_response = Signal()
         word = payload.address[3:]
         m.d.comb += [
@@ -67,12 +68,13 @@ class _Side(wiring.Component):
             response.payload.data.eq(
                 Mux(show, Mux(show_response, self.response_word, self.request_word), 0)
             ),
+            response.payload.error.eq(failed),
             self.idle.eq(~response.valid),
         ]
         with m.If(accept):
             m.d.sync += [
                 response.valid.eq(1),
-                response.payload.error.eq(payload.write & ~own),
+                failed.eq(payload.write & ~own),
                 show.eq(~payload.write),
                 show_response.eq(is_response),
             ]

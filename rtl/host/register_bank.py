@@ -136,6 +136,7 @@ class RegisterBank(wiring.Component):
         given = Signal(64)
         found = Signal(64)
         error = Signal(init=1)
+        failed = Signal(reset_less=True)
         answer = Signal(64, reset_less=True)
         written_data = Signal(64, reset_less=True)
         m.d.comb += [
@@ -146,6 +147,7 @@ class RegisterBank(wiring.Component):
             given.eq(payload.data & bits),
             self.idle.eq(~decode & ~response.valid),
             response.payload.data.eq(answer),
+            response.payload.error.eq(failed),
         ]
         m.d.sync += decode.eq(0)
         with m.If(request.valid & request.ready):
@@ -153,7 +155,7 @@ class RegisterBank(wiring.Component):
         with m.If(decode):
             m.d.sync += [
                 response.valid.eq(1),
-                response.payload.error.eq(error),
+                failed.eq(error),
                 answer.eq(Mux(payload.write, 0, found)),
                 written_data.eq(given),
             ]

@@ -62,6 +62,7 @@ class Doorbells(wiring.Component):
         request, response = self.bus.request, self.bus.response
         access = Signal(REGISTER_REQUEST, reset_less=True)
         check = Signal()
+        failed = Signal()
         is_doorbell = Signal()
         accepted = Signal()
         wrong = Signal()
@@ -73,6 +74,7 @@ class Doorbells(wiring.Component):
         m.d.comb += [
             request.ready.eq(~check & ~response.valid),
             self.idle.eq(~check & ~response.valid),
+            response.payload.error.eq(failed),
             self.queue.eq(page),
             self.index.eq(access.data),
             last.eq(Array(latch.write_index for latch in self.doorbell)[self.queue]),
@@ -90,7 +92,7 @@ class Doorbells(wiring.Component):
         with m.If(request.valid & request.ready):
             m.d.sync += [access.eq(request.payload), check.eq(1)]
         with m.If(check):
-            m.d.sync += [response.valid.eq(1), response.payload.error.eq(~accepted)]
+            m.d.sync += [response.valid.eq(1), failed.eq(~accepted)]
             with m.If(is_doorbell & ~accepted):
                 m.d.sync += self.refused.eq(self.refused + 1)
         with m.Elif(response.ready):

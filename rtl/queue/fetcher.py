@@ -200,6 +200,7 @@ class Fetcher(wiring.Component):
         start = Signal()
         ended = writes.r_data
         value = Signal(64, reset_less=True)
+        line = Signal(LINE_NUMBER_BITS, reset_less=True)
         m.d.comb += [
             choose.requests.eq(dirty & ~publishing),
             choose.last.eq(last),
@@ -207,6 +208,7 @@ class Fetcher(wiring.Component):
             writes.w_en.eq(start),
             writes.w_data.eq(choose.choice),
             request.payload.data.eq(value),
+            request.payload.line.eq(line),
             request.payload.strobe.eq(0xFF),
             response.ready.eq(1),
             writes.r_en.eq(response.valid),
@@ -224,7 +226,7 @@ class Fetcher(wiring.Component):
         with m.If(start):
             m.d.sync += [
                 request.valid.eq(1),
-                request.payload.line.eq(Array(self.read_index_address)[choose.choice].address[6:]),
+                line.eq(Array(self.read_index_address)[choose.choice].address[6:]),
                 value.eq(Array(fetched.index for fetched in self.fetched)[choose.choice]),
                 last.eq(choose.choice),
             ]

@@ -1,6 +1,6 @@
 """Packet SRAM: the device's own copy of packets, which firmware checks and uses."""
 
-from amaranth import Array, Module, Signal
+from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -68,9 +68,9 @@ class PacketSram(wiring.Component):
             response.payload.error.eq(refused),
             self.idle.eq(~response.valid),
         ]
-        with m.If(~refused):
-            words = Array(memory.rd_data.word_select(i, 64) for i in range(WORDS_PER_LINE))
-            m.d.comb += response.payload.data.eq(words[word])
+        shown = Signal(64)
+        words = Array(memory.rd_data.word_select(i, 64) for i in range(WORDS_PER_LINE))
+        m.d.comb += [shown.eq(words[word]), response.payload.data.eq(Mux(refused, 0, shown))]
         with m.If(accept):
             m.d.sync += [
                 response.valid.eq(1),

@@ -4,6 +4,7 @@ from amaranth import Array, C, Cat, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from abi.address import ADDRESS_BITS
 from abi.geometry import MAXIMUM_DEPTH_LOG2, QUEUES
 from abi.registers_firmware import QUEUE_BLOCK
 from abi.registers_queue import QUEUE_CONSUMED, QUEUE_DOORBELL, QUEUE_FETCHED, QUEUE_STATE
@@ -168,13 +169,18 @@ class QueueUnit(wiring.Component):
         # One line behind the ring; the 43rd bit is set only if the ring passes the last line.
         end = Signal(LINE_NUMBER_BITS + 1)
         size = Signal(MAXIMUM_DEPTH_LOG2 + 1)
+        status = Signal(8)
+        address = Signal(ADDRESS_BITS)
         m.d.comb += [
             choose.requests.eq(start),
             choose.last.eq(queue),
             size.eq(C(1, 32) << ring.depth_log2),
             end.eq(ring.address[6:] + size - 1),
+            address.eq(ring.address),
             bad.queue.eq(queue),
-            bad.address.eq(ring.address),
+            bad.valid.eq(status != Status.OK),
+            bad.status.eq(status),
+            bad.address.eq(address),
         ]
         m.d.sync += checking.eq(choose.valid & ~checking)
         with m.If(choose.valid & ~checking):
@@ -182,21 +188,13 @@ class QueueUnit(wiring.Component):
         with m.If(checking):
             m.d.comb += clear.eq(C(1, QUEUES) << queue)
             with m.If(ring.address[:6].any()):
-                m.d.comb += [bad.valid.eq(1), bad.status.eq(Status.MISALIGNED)]
+                m.d.comb += status.eq(Status.MISALIGNED)
             with m.Elif(index.address[:6].any()):
-                m.d.comb += [
-                    bad.valid.eq(1),
-                    bad.status.eq(Status.MISALIGNED),
-                    bad.address.eq(index.address),
-                ]
+                m.d.comb += [status.eq(Status.MISALIGNED), address.eq(index.address)]
             with m.Elif(ring.depth_log2 > MAXIMUM_DEPTH_LOG2):
-                m.d.comb += [
-                    bad.valid.eq(1),
-                    bad.status.eq(Status.BAD_FIELD),
-                    bad.address.eq(ring.depth_log2),
-                ]
+                m.d.comb += [status.eq(Status.BAD_FIELD), address.eq(ring.depth_log2)]
             with m.Elif(end[-1]):
-                m.d.comb += [bad.valid.eq(1), bad.status.eq(Status.ADDRESS_FAULT)]
+                m.d.comb += status.eq(Status.ADDRESS_FAULT)
         for number in range(QUEUES):
             with m.If(~bank.member("control", number).enable):
                 m.d.sync += active[number].eq(0)
@@ -223,9 +221,16 @@ class QueueUnit(wiring.Component):
         new = Signal(QUEUES)
         m.d.sync += self.fault_event.eq(new.any())
         for number, state in enumerate(self.states):
-            m.d.comb += [state.busy.eq(fetcher.busy[number]), state.fault.eq(faulted[number])]
+            status = Signal.like(state.status, name=f"status_{number}")
+            address = Signal.like(state.address, name=f"address_{number}")
+            m.d.comb += [
+                state.busy.eq(fetcher.busy[number]),
+                state.fault.eq(faulted[number]),
+                state.status.eq(status),
+                state.address.eq(address),
+            ]
             with m.If(clear[number]):
-                m.d.sync += [faulted[number].eq(0), state.status.eq(0), state.address.eq(0)]
+                m.d.sync += [faulted[number].eq(0), status.eq(0), address.eq(0)]
             for source in (rung, fetcher.publish_fault, fetcher.fetch_fault, bad_ring):
                 with m.If(
                     source.valid & (source.queue == number) & (clear[number] | ~faulted[number])
@@ -233,8 +238,8 @@ class QueueUnit(wiring.Component):
                     m.d.comb += new[number].eq(1)
                     m.d.sync += [
                         faulted[number].eq(1),
-                        state.status.eq(source.status),
-                        state.address.eq(source.address),
+                        status.eq(source.status),
+                        address.eq(source.address),
                     ]
 
     def _trace(self, m: Module, pages: Doorbells, fetcher: Fetcher) -> None:
