@@ -161,7 +161,7 @@ class Stream:
             try:
                 ring.wait_room(room, DEFAULT_TIMEOUT)
             except NpuError as error:
-                self.device.note(error)
+                self._note_transient(error)
                 raise
         for opcode, fields in packets:
             queue.push(opcode, **fields)
@@ -247,7 +247,7 @@ class Stream:
             self._client.wait(self._queue.handle, semaphore.bus_address, value, timeout=timeout)
         except NpuError as error:
             if isinstance(error, _TRANSIENT):
-                self.device.note(error)
+                self._note_transient(error)
             else:
                 self._fail(error)
             raise
@@ -341,6 +341,13 @@ class Stream:
             if semaphore.value < value:
                 semaphore.signal(value, status)
         self._recorded.clear()
+
+    def _note_transient(self, error: NpuError) -> None:
+        """Note an error that leaves the queue sound. A lost doorbell is rung again: what the
+        caller does with the error, the work goes on."""
+        if error.status is Status.DOORBELL_LOST:
+            self._queue.ring.ring_again()
+        self.device.note(error)
 
     def _fail(self, error: NpuError) -> None:
         if self._error is None:

@@ -119,6 +119,10 @@ class Ring:
         tracing.point("ring", opcode.name, index=index)
         return index
 
+    def ring_again(self) -> None:
+        """Repeat the last doorbell, which the device has lost."""
+        self._doorbell.ring(self.published)
+
     def publish(self) -> None:
         """Make all pushed packets visible and ring once."""
         if self.published == self.written:

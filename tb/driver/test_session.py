@@ -140,6 +140,27 @@ def test_closing_a_session_gives_back_all_it_took(client: Client, kmd: KernelDri
     assert state(kmd) == (0, 0, 0)
 
 
+def test_a_queue_that_is_made_anew_holds_nothing_of_its_former_life(
+    client: Client, kmd: KernelDriver, machine: ModelMachine
+) -> None:
+    """Old packets would carry sequence numbers that are valid again."""
+    queue = client.create_queue(depth_log2=3, priority=0, task_timeout=10_000)
+    for _ in range(3):
+        queue.publish()
+    machine.run(20_000)
+    memory = kmd.queues.live[0]
+    assert machine.bus.host_view(memory.ring, 512).any()
+    assert not client.reset_queue(queue.handle), "a sound queue is kept"
+    client.session.map_doorbell(queue.handle).write(1)
+    assert client.reset_queue(queue.handle)
+    assert not machine.bus.host_view(memory.ring, 512).any()
+    assert not machine.bus.host_view(memory.indices, 128).any()
+    assert machine.bus.host_view(memory.indices + 128, 8).any(), "the timeline goes on"
+    queue.restart()
+    queue.publish()
+    client.wait(queue.handle, queue.timeline.bus_address, queue.submitted)
+
+
 def test_old_handles_fail_after_a_reset(client: Client, kmd: KernelDriver) -> None:
     memory = client.allocate(64, MemoryKind.HOST)
     queue = client.create_queue(depth_log2=4, priority=0, task_timeout=1000)

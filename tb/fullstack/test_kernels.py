@@ -112,6 +112,19 @@ def test_a_program_is_uploaded_once_and_shared_by_streams(device: Device) -> Non
         np.testing.assert_array_equal(result.numpy(), a.astype(np.int32) @ b.astype(np.int32))
 
 
+def test_another_stream_waits_for_the_upload_of_a_program(device: Device) -> None:
+    a, b = operands(8, 8, 8)
+    x, y = device.array(a), device.array(b)
+    busy = device.empty(1 << 20, np.uint8)
+    first, second = device.stream(), device.stream()
+    out = device.empty((8, 8), np.int32)
+    device.memset(busy, 1, first)
+    gemm(x, y, stream=first)
+    gemm(x, y, out, stream=second)
+    second.synchronize()
+    np.testing.assert_array_equal(out.numpy(), a.astype(np.int32) @ b.astype(np.int32))
+
+
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", [(1,), (7, 5), (3, 16, 11), (9000,)])
 def test_requantise(device: Device, shape: tuple[int, ...], relu: bool) -> None:

@@ -161,6 +161,17 @@ def test_a_wait_holds_the_stream_not_the_host(device: Device) -> None:
     assert set(b.numpy()[::1000].tolist()) == {3}
 
 
+def test_a_blocking_copy_waits_for_all_streams_that_use_its_memory(device: Device) -> None:
+    stream = device.stream()
+    array = device.zeros(1 << 20, np.uint8)
+    device.memset(array, 7, stream)
+    assert set(array[(1 << 20) - 64 :].numpy().tolist()) == {7}
+    device.memset(array, 8, stream)
+    tail = np.zeros(64, np.uint8)
+    device.memcpy_2d(tail, 32, array[(1 << 20) - 64 :], 32, 32, 2)
+    assert set(tail.tolist()) == {8}
+
+
 def test_an_event_in_an_open_batch_can_be_waited_for(device: Device) -> None:
     first, second = device.stream(), device.stream()
     a, b = device.zeros(64, np.uint8), device.zeros(64, np.uint8)
