@@ -73,7 +73,7 @@ CONTROL = Register(
     Access.RW,
     "Reset and firmware.",
     Field("firmware_run", 1, KMD, HW, HW, "1: the firmware CPU runs; 0: it is held in reset."),
-    Field("trace_enable", 1, KMD, HW, HW, "1: trace events leave the chip."),
+    Field("trace_enable", 1, KMD, HW, HW, "1: trace events leave the chip.", reset=1),
 )
 RESET = Register(
     "RESET",

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import click
-
 __all__ = ["Engine", "MachineOptions", "PytestRun", "Script", "Shell", "engine"]
 
 
@@ -63,9 +61,7 @@ class Engine(Protocol):
 
 
 def engine() -> Engine:
-    """The engine of this checkout.
+    """The engine of this checkout."""
+    from tb.cli.simulated import SimulatedEngine
 
-    Raises:
-        click.ClickException: there is none.
-    """
-    raise click.ClickException("this checkout has no simulation engine yet")
+    return SimulatedEngine()

@@ -3,13 +3,12 @@
 import json
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
 from abi.register import Place
 from abi.registers_host import BAR0
-from tb.cli import engine, main
+from tb.cli import main
 from tb.cli.engine import MachineOptions, PytestRun, Script, Shell
 from tb.cli.regs import MAPS, matching_places
 from tb.engine.toolchain import ToolchainError
@@ -216,8 +215,3 @@ def test_info_shows_versions_tools_and_chip(monkeypatch: pytest.MonkeyPatch) -> 
     text = invoke("info").output
     assert "hbm_bytes        67108864" in text
     assert text.endswith("\n")
-
-
-def test_without_an_engine_a_command_says_so() -> None:
-    with pytest.raises(click.ClickException, match="no simulation engine"):
-        engine.engine()

@@ -1,0 +1,1 @@
+"""Traces: every layer of a run on one time axis."""
