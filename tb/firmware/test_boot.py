@@ -76,6 +76,17 @@ def test_heartbeat_beats_on_while_idle(host: Host) -> None:
     assert host.machine.port.accesses - accesses < 100
 
 
+def test_the_state_is_written_on_a_change_only(host: Host) -> None:
+    host.machine.run(2_000)
+    written: list[int] = []
+    host.machine.chip.firmware.on_write["firmware_state"] = lambda _, word: written.append(word)
+    host.machine.run(5 * host.config.heartbeat_interval)
+    assert written == []
+    assert host.call(MessageKind.PING)["status"] == Status.OK
+    host.machine.run(1_000)
+    assert 0 < len(written) <= 2
+
+
 def test_heartbeat_is_not_written_more_often_than_its_spacing(host: Host) -> None:
     ring = host.create(0)
     for _ in range(60):

@@ -9,6 +9,7 @@ from abi.mailbox import MessageKind, QueuePhase
 from abi.packet import PacketOpcode
 from abi.semaphore import STATUS_WORD
 from abi.status import Engine, Status
+from firmware.registers import EVENT
 from tb.firmware.host import Host
 
 SOURCE, TARGET = HBM_BASE + 0x1000, HBM_BASE + 0x9000
@@ -234,6 +235,31 @@ def test_doorbell_violation_faults_that_queue_alone(host: Host) -> None:
     good.ring_doorbell()
     good.reach(1)
     assert good.status()["status"] == 0
+
+
+def test_query_sees_a_fault_whose_event_was_lost(host: Host) -> None:
+    ring = host.create(0)
+    words = host.machine.chip.firmware.words
+    words["event_enable"][0] &= ~EVENT["queue_fault"]
+    ring.ring_doorbell(1_000)
+    words["events"][0] &= ~EVENT["queue_fault"]
+    assert ring.query()["status_word"] & 0xFF == Status.DOORBELL_VIOLATION
+
+
+def test_reset_queue_is_refused_while_packets_are_not_even_taken(host: Host) -> None:
+    ring = host.create(0)
+    ring.put_raw(0xFF)
+    ring.ring_doorbell()
+    host.until(lambda: ring.query()["phase"] == QueuePhase.FAULTED, 5_000)
+    host.machine.faults.stall_firmware()
+    for _ in range(3):
+        ring.put(PacketOpcode.NOP)
+    ring.ring_doorbell()
+    host.send(MessageKind.RESET_QUEUE, queue=0)
+    host.machine.faults.release_firmware()
+    assert host.receive()["status"] == Status.NO_RESOURCE
+    host.until(lambda: ring.query()["discarded"] == 3, 5_000)
+    assert host.call(MessageKind.RESET_QUEUE, queue=0)["status"] == Status.OK
 
 
 def test_doorbell_backwards_is_a_violation(host: Host) -> None:

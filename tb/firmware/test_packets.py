@@ -54,9 +54,10 @@ def test_copy_1d_touches_its_bytes_only(host: Host) -> None:
     assert (result[69 + 3001 :] == 0xEE).all()
 
 
-def test_copy_2d_with_strides_in_both_directions(host: Host) -> None:
+@pytest.mark.parametrize("rows", [2, 7])
+def test_copy_2d_with_strides_in_both_directions(host: Host, rows: int) -> None:
     ring = host.create(0)
-    rows, width = 7, 33
+    width = 33
     source = np.random.default_rng(1).integers(0, 256, (rows, 100), dtype=np.uint8)
     host.hbm(SOURCE, rows * 100)[:] = source.reshape(-1)
     bus = host.bus.allocate_pages(1)

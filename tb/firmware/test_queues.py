@@ -9,6 +9,7 @@ from abi.packet import PacketOpcode
 from abi.status import Engine, Status
 from driver.bus import BusError, Region
 from tb.firmware.host import Host
+from tb.models.device import ModelTiming
 
 SOURCE, TARGET = HBM_BASE + 0x1000, HBM_BASE + 0x9000
 
@@ -265,6 +266,26 @@ def test_a_queue_number_lives_again_with_fresh_indices(host: Host) -> None:
     state = again.query()
     assert (state["completed"], state["discarded"], state["running"]) == (1, 0, 1)
     assert state["status_word"] == 0
+
+
+def test_a_slow_start_of_the_hardware_shows_nothing_of_the_former_life() -> None:
+    host = Host(timing=ModelTiming(start_queue=500))
+    ring, other = host.create(0), host.create(1, depth_log2=8)
+    host.machine.faults.hang_dma(0b1111)
+    for _ in range(8):
+        ring.copy(SOURCE, TARGET, 64)
+    ring.ring_doorbell()
+    host.until(lambda: bool(host.notes("dispatch", queue=0)), 5_000)
+    host.machine.run(1_000)
+    destroy(host, 0)
+    before = len(host.notes("begin", queue=0))
+    # Packets of a neighbour arrive all the time, so that the firmware keeps looking.
+    for _ in range(200):
+        other.put(PacketOpcode.NOP)
+    other.ring_doorbell()
+    host.create(0)
+    host.until(lambda: other.query()["completed"] == 200, 100_000)
+    assert len(host.notes("begin", queue=0)) == before
 
 
 def test_destroy_after_a_hardware_fault_counts_what_was_never_fetched(host: Host) -> None:
