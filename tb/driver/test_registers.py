@@ -49,6 +49,7 @@ def test_each_register_is_read_at_its_place() -> None:
 def test_fields_are_named(kmd: KernelDriver) -> None:
     bar0 = kmd.registers.bar0
     assert bar0.identity.field("abi_major") == ABI_MAJOR
+    bar0.control.update(trace_enable=0)
     assert bar0.control.fields() == {"firmware_run": 1, "trace_enable": 0}
     bar0.control.update(trace_enable=1)
     assert bar0.control.fields() == {"firmware_run": 1, "trace_enable": 1}
