@@ -1,7 +1,7 @@
 """The host link: in front of host memory, and in front of an AXI RAM of cocotbext-axi."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cocotb
@@ -277,28 +277,49 @@ async def at_most_64_are_outstanding(dut: Any) -> None:
         bench.write.request(i, i)
     await ClockCycles(dut.clk, 400)
     assert bench.bus.beats["ar"] == bench.bus.beats["aw"] == 64
-    beats = dict.fromkeys(("b", "r"), 0)
-    while bench.bus.beats["r"] < 200 or bench.bus.beats["b"] < 100:
-        assert dut.host_axi__rvalid.value == 0
-        # A beat on each channel that owes one, then an idle cycle to look.
-        dut.host_axi__rvalid.value = int(bench.bus.reads > 0)
-        dut.host_axi__rlast.value = beats["r"] % 2
-        dut.host_axi__rdata.value = beats["r"]
-        dut.host_axi__bvalid.value = int(bench.bus.writes > 0)
-        dut.host_axi__bresp.value = 2 * (beats["b"] % 3 == 0)
-        await RisingEdge(dut.clk)
-        while not dut.host_axi__rready.value or not dut.host_axi__bready.value:
+
+    async def answer(channel: str, owed: Callable[[], int], **payload: list[int]) -> None:
+        """Beats with these payloads, each when one is owed, with idle cycles between."""
+        valid = getattr(dut, f"host_axi__{channel}valid")
+        ready = getattr(dut, f"host_axi__{channel}ready")
+        for values in zip(*payload.values(), strict=True):
+            while not owed():
+                await RisingEdge(dut.clk)
+            for name, value in zip(payload, values, strict=True):
+                getattr(dut, f"host_axi__{name}").value = value
+            valid.value = 1
             await RisingEdge(dut.clk)
-        for channel in beats:
-            beats[channel] += int(getattr(dut, f"host_axi__{channel}valid").value)
-            getattr(dut, f"host_axi__{channel}valid").value = 0
-        await ClockCycles(dut.clk, 2)
+            while not ready.value:
+                await RisingEdge(dut.clk)
+            valid.value = 0
+            await ClockCycles(dut.clk, 2)
+
+    # Of four lines, one fails in its first beat, one in its second, one in both.
+    failing = [[0, 0], [2, 0], [0, 3], [3, 2]] * 25
+    await answer(
+        "r",
+        lambda: bench.bus.reads,
+        rdata=list(range(200)),
+        rlast=[0, 1] * 100,
+        rresp=[response for line in failing for response in line],
+    )
+    assert bench.bus.reads == 0
+    assert bench.bus.writes == 64
+    assert int(dut.outstanding_none.value) == int(dut.idle.value) == 0
+    await answer("b", lambda: bench.bus.writes, bresp=[0, 2, 0, 3] * 25)
     await bench.quiet()
+    assert int(dut.idle.value) == 1
     assert bench.bus.most_reads == bench.bus.most_writes == 64
-    answers = [answer["data"] for answer in bench.read.sink.received]
-    assert answers == [2 * i | 2 * i + 1 << 256 for i in range(100)]
+    for i, got in enumerate(bench.read.sink.received):
+        assert got["error"] == (LineError.BUS if i % 4 else LineError.OK)
+        if i % 4 == 0:
+            assert got["data"] == 2 * i | 2 * i + 1 << 256
     errors = [answer["error"] for answer in bench.write.sink.received]
-    assert errors == [LineError.BUS if i % 3 == 0 else LineError.OK for i in range(100)]
+    assert errors == [LineError.OK, LineError.BUS] * 50
+    for i in range(2):
+        bench.read.request(i)
+    await ClockCycles(dut.clk, 5)
+    assert int(dut.outstanding_none.value) == 0
 
 
 @pytest.mark.parametrize("sim", ["verilator", "icarus"])
