@@ -284,6 +284,9 @@ def test_a_slow_start_of_the_hardware_shows_nothing_of_the_former_life() -> None
         other.put(PacketOpcode.NOP)
     other.ring_doorbell()
     host.create(0)
+    # The answer comes when the hardware has started the queue anew, not before.
+    hardware = host.machine.chip.queues.queues[0]
+    assert (hardware.enabled, hardware.fetched) == (True, 0)
     host.until(lambda: other.query()["completed"] == 200, 100_000)
     assert len(host.notes("begin", queue=0)) == before
 
