@@ -91,6 +91,17 @@ class Event:
         self._check()
         return end._stamp("end") - self._stamp("start")
 
+    @property
+    def cycle(self) -> int:
+        """Device time, in cycles, at which the last record happened.
+
+        Raises:
+            NotFinishedError: it was not recorded or has not happened.
+            NpuError: the work before it failed.
+        """
+        self._check()
+        return self._stamp("the event")
+
     def _stamp(self, name: str) -> int:
         if not self._value:
             raise NotFinishedError(f"{name} must be recorded before time is measured")

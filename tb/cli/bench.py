@@ -5,17 +5,11 @@ from pathlib import Path
 
 import click
 
+from tb.bench import BENCHES
 from tb.cli.engine import engine
 from tb.cli.options import machine_options, options_of
 
-__all__ = ["BENCHES", "bench"]
-
-BENCHES = {
-    "engine": "simulation speed against bare Verilator and the stock cocotb runner",
-    "mmio": "register reads through the driver against cocotbext-axi",
-    "dma": "share of the host link's bandwidth that copies reach",
-    "gemm": "share of the Cube's peak that int8 matrix products reach",
-}
+__all__ = ["bench"]
 
 
 @click.command(

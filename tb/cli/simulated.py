@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from tb.bench import BENCHES
+from tb.bench import measure
 from tb.cli.engine import MachineOptions, PytestRun, Script, Shell
 from tb.engine.build import BuildError
 from tb.engine.toolchain import ToolchainError
@@ -52,4 +52,4 @@ class SimulatedEngine:
     def bench(self, name: str, options: MachineOptions) -> dict[str, float]:
         """Run a benchmark; returns its figures by name."""
         self.build(options)
-        return BENCHES[name](options.seed)
+        return measure(name, options.seed)

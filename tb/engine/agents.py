@@ -142,7 +142,7 @@ class AgentClockwork:
         host_dram_module: Path | None = None,
     ) -> None:
         self._host_memory = host_memory
-        self._hosting = hosting
+        self.hosting = hosting
         self._dut = dut
         self._host_dram_module = host_dram_module
         self._masters = [_Master(dut, prefix) for prefix in BUSES]
@@ -228,7 +228,7 @@ class AgentClockwork:
     def run(self, until: int, watch: int) -> int:
         reason = self._reasons(until, watch)
         if not reason:
-            reason = int(self._hosting.hand(self._advance(until, watch)))
+            reason = int(self.hosting.hand(self._advance(until, watch)))
         if reason & RUN:
             self._run_changed = False
         return reason
@@ -268,7 +268,7 @@ class AgentClockwork:
         self._messages.clear()
         if not self._dut.clk.value.is_resolvable or not int(self._dut.clk.value):
             # The first edge of all, before any has settled, counts as one of reset.
-            self._hosting.hand(self._start())
+            self.hosting.hand(self._start())
             cycles -= 1
         end = self._cycle + cycles
         while self._cycle < end:

@@ -198,6 +198,7 @@ def build_verilator(
     main: Path = MAIN,
     optimise: str = "-O3 -march=native",
     waves: bool = False,
+    all_public: bool = False,
 ) -> Simulator:
     """Build a Verilog text (top module `top`) and extra sources with a C++ main.
 
@@ -205,7 +206,8 @@ def build_verilator(
     through a pointer, both as `submodule.signal`, or as `:module.signal` for every instance of a
     module of the extra sources (`:glass_sram.mem`). `header` is
     the text of `glass_config.h`; `control` is added to the Verilator control file; a `waves` build
-    opens every signal and can write a VCD.
+    can write a VCD of every signal; `all_public` opens every signal to VPI, as cocotb's runner
+    does (slow to build and to run).
 
     Raises:
         BuildError: Verilator or the compiler refused.
@@ -217,7 +219,8 @@ def build_verilator(
     flags = ["--cc", "--exe", "--vpi", "--no-timing", "--assert", "--top-module", "top"]
     flags += ["--prefix", "Vtop", "-o", "simulator", "--timescale", "/".join(TIMESCALE)]
     flags += ["-O3", "--x-assign", "fast", "--x-initial", "fast", *_QUIET]
-    flags += ["--trace", "--public-flat-rw"] if waves else []
+    flags += ["--trace"] if waves else []
+    flags += ["--public-flat-rw"] if all_public else []
     link = f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"
     vlt = _control_file(text, public, memories) + control
     tools = [found.version, compiler_version, toolchain.cpu_model(), version("cocotb")]

@@ -87,7 +87,7 @@ class NativeClockwork:
     def __init__(self, hosting: Hosting, *, host_memory: str = "top.dram") -> None:
         library = _library()
         self._library = library
-        self._hosting = hosting
+        self.hosting = hosting
         self._host_memory = host_memory
         words = (ctypes.c_uint64 * 16).from_address(library.glass_status())
         self._status = memoryview(words).cast("B").cast("Q")
@@ -153,7 +153,7 @@ class NativeClockwork:
         """Wait in cocotb if it needs control; the reasons for the caller, 0 to run on."""
         if reason & COCOTB:
             self._library.glass_arm(stretch, watch)
-            self._hosting.hand(self._trigger)
+            self.hosting.hand(self._trigger)
             reason = self._status[_STOP]
         if reason & RUN:
             self._library.glass_take_run_change()

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tb.engine.build import Simulator
 from tb.engine.job import Job
 from tb.engine.launch import launch
 from tb.machine.simulator import HOST_MEMORY, machine_simulator
@@ -19,16 +20,25 @@ def run_hosted(
     sim: str = "verilator",
     seed: int = 1,
     waves: Path | None = None,
-    env: dict[str, str] | None = None,
+    build: Simulator | None = None,
+    agents: bool = False,
     timeout: float | None = None,
 ) -> int:
     """Host the callable `target` ("module:function", JSON `arguments`); returns the exit status.
 
+    `build` is another simulator than the cached one of `sim`; `agents` lets Python turn its clock;
     `timeout` is in wall seconds.
 
     Raises:
         BuildError, ToolchainError: the machine could not be built.
     """
-    build = machine_simulator(sim, waves=waves is not None)
-    job = Job(target, arguments, firmware=FIRMWARE, seed=seed, host_memory=HOST_MEMORY)
-    return launch(job, build=build, waves=waves, env=env, timeout=timeout)
+    build = build or machine_simulator(sim, waves=waves is not None)
+    job = Job(
+        target,
+        arguments,
+        firmware=FIRMWARE,
+        seed=seed,
+        host_memory=HOST_MEMORY,
+        agents=agents,
+    )
+    return launch(job, build=build, waves=waves, timeout=timeout)

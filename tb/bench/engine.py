@@ -1,0 +1,118 @@
+"""`bench engine`: how fast the machine runs, beside a bare Verilator loop and the stock runner.
+
+All of it is measured on the same RTL and the same job, a chain of matrix products. Hosted time and
+bare time alternate in one process; the stock build runs in a process of its own, in turn with it.
+"""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from runtime import Device, gemm
+from tb.bench.figures import BenchError, hosted_figures, write_figures
+from tb.bench.stock import stock_clock_cycles, stock_simulator
+from tb.engine.host import Machine, current_machine
+
+__all__ = ["hosted", "hosted_stock", "measure"]
+
+SIZE = 512
+PRODUCTS = 4
+BUSY_STRETCH = 20_000
+IDLE_STRETCH = 100_000
+STOCK_STRETCH = 4_000
+PAIRS = 15
+ROUNDS = 3
+
+
+def measure(seed: int) -> dict[str, float]:
+    """Figures: cycles a second, and ratios of medians; see the page on the engine."""
+    build = stock_simulator()
+    rounds: list[dict[str, float]] = []
+    for _ in range(ROUNDS):
+        own = hosted_figures("tb.bench.engine:hosted", seed)
+        stock = hosted_figures("tb.bench.engine:hosted_stock", seed, build=build, agents=True)
+        rounds.append(own | stock)
+    figures = {name: median(each[name] for each in rounds) for name in rounds[0]}
+    figures["cosim_over_bare"] = median(
+        each["busy_cycles_per_s"] / each["bare_cycles_per_s"] for each in rounds
+    )
+    figures["cosim_over_stock"] = median(
+        each["busy_cycles_per_s"] / each["stock_cycles_per_s"] for each in rounds
+    )
+    figures["idle_over_busy"] = median(
+        each["idle_cycles_per_s"] / each["busy_cycles_per_s"] for each in rounds
+    )
+    return figures
+
+
+def _rate(cycles: int, run: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    run()
+    return cycles / (time.perf_counter() - begun)
+
+
+def _start_job(device: Device, products: int) -> None:
+    """Submit a chain of products that outlasts the measurement."""
+    random = np.random.default_rng(0)
+    a, b = (device.array(random.integers(-128, 128, (SIZE, SIZE), dtype=np.int8)) for _ in range(2))
+    out = device.empty((SIZE, SIZE), np.int32)
+    stream = device.default_stream
+    with stream.batch():
+        for _ in range(products):
+            gemm(a, b, out=out, stream=stream)
+    current_machine().actors.sleep(device.bus.now() + 20_000)
+
+
+def _must_be_busy(device: Device) -> None:
+    if not device.driver.registers.bar0.core_state[0].field("busy"):
+        raise BenchError("the job ended before the measurement")
+
+
+def hosted(path: str) -> None:
+    """Measure hosted, bare and idle speed inside our machine."""
+    machine = current_machine()
+    clockwork = machine.clockwork
+    with Device() as device:
+        idle = [_sleep(machine, IDLE_STRETCH) for _ in range(PAIRS)]
+        _start_job(device, PRODUCTS)
+        busy, bare = [], []
+        for _ in range(PAIRS):
+            busy.append(_sleep(machine, BUSY_STRETCH))
+            bare.append(_rate(BUSY_STRETCH, lambda: clockwork.bare_run(BUSY_STRETCH)))
+        _must_be_busy(device)
+        device.synchronize(timeout=1 << 32)
+    write_figures(
+        path,
+        {
+            "busy_cycles_per_s": median(busy),
+            "bare_cycles_per_s": median(bare),
+            "idle_cycles_per_s": median(idle),
+        },
+    )
+
+
+def _sleep(machine: Machine, cycles: int) -> float:
+    """Speed of a host thread's wait, the firmware included."""
+    return _rate(cycles, lambda: machine.actors.sleep(machine.bus.now() + cycles))
+
+
+def hosted_stock(path: str) -> None:
+    """Measure inside the stock build, while a product runs on the device.
+
+    Everything up to there is done by Python agents that turn the clock by hand; then cocotb's
+    clock takes over, so that the machine cannot be used any more afterwards.
+    """
+    machine = current_machine()
+    device = Device()
+    _start_job(device, 1)
+    _must_be_busy(device)
+    speeds = [
+        _rate(
+            STOCK_STRETCH,
+            lambda: machine.clockwork.hosting.hand(stock_clock_cycles(STOCK_STRETCH)),
+        )
+        for _ in range(PAIRS)
+    ]
+    write_figures(path, {"stock_cycles_per_s": median(speeds)})

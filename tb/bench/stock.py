@@ -1,0 +1,33 @@
+"""The machine as cocotb's own runner builds and runs it: its main and clock, all signals public."""
+
+import cocotb
+import cocotb_tools.config
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles
+
+from rtl.memory.sram import Sram
+from tb.engine.build import Simulator, build_verilator, emit_verilog
+from tb.engine.machine_build import HOST_DRAM
+from tb.machine.machine import MachineTop
+
+__all__ = ["stock_clock_cycles", "stock_simulator"]
+
+STOCK_MAIN = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
+
+
+def stock_simulator() -> Simulator:
+    """The stock build of the reference machine. It takes minutes, then it is cached."""
+    return build_verilator(
+        emit_verilog(MachineTop()),
+        sources=[HOST_DRAM, Sram.SOURCE],
+        main=STOCK_MAIN,
+        all_public=True,
+    )
+
+
+async def stock_clock_cycles(cycles: int) -> None:
+    """Let cocotb's own clock (GPI) run for `cycles`."""
+    clock = Clock(cocotb.top.clk, 1, unit="ns", impl="gpi")
+    clock.start(start_high=False)
+    await ClockCycles(cocotb.top.clk, cycles)
+    clock.stop()
