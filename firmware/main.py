@@ -104,6 +104,9 @@ class Firmware:
         if events:
             # Clear, then look: what happens in between raises its event again.
             self._registers.firmware.write("events", events)
+        if events & EVENT["interrupt_fault"]:
+            # The message is lost, and no message can say so: only the trace can.
+            self._port.note("interrupt_fault")
         if silent:
             events = ALL
         self._mailbox.look(events)

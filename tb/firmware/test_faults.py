@@ -311,3 +311,14 @@ def test_a_ring_outside_the_window_is_an_address_fault(host: Host) -> None:
     host.until(lambda: ring.query()["phase"] == QueuePhase.FAULTED, 5_000)
     state = ring.query()
     assert state["status_word"] == word(Status.ADDRESS_FAULT, Engine.FETCHER, 0, 0, 0)
+
+
+def test_a_lost_interrupt_message_is_noted_and_the_work_stands(host: Host) -> None:
+    ring = host.create(0)
+    host.write("vector_address", 1, address=0x7000_0000_0000)
+    ring.signal(1)
+    ring.ring_doorbell()
+    host.until(lambda: bool(host.notes("interrupt_fault")), 5_000)
+    assert ring.value() == 1
+    assert ring.query()["status_word"] == 0
+    assert host.read("vector_sent", 1) == 0
