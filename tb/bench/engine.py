@@ -11,7 +11,8 @@ from statistics import median
 import numpy as np
 
 from runtime import Device, gemm
-from tb.bench.figures import BenchError, hosted_figures, write_figures
+from tb.bench.errors import BenchError
+from tb.bench.figures import hosted_figures, write_figures
 from tb.bench.stock import stock_clock_cycles, stock_simulator
 from tb.engine.host import Machine, current_machine
 

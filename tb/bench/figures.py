@@ -4,14 +4,11 @@ import json
 import tempfile
 from pathlib import Path
 
+from tb.bench.errors import BenchError
 from tb.engine.build import Simulator
 from tb.machine.run import run_hosted
 
-__all__ = ["BenchError", "hosted_figures", "write_figures"]
-
-
-class BenchError(RuntimeError):
-    """The hosted part of a benchmark failed; it has printed why."""
+__all__ = ["hosted_figures", "write_figures"]
 
 
 def hosted_figures(

@@ -5,10 +5,9 @@ import cocotb_tools.config
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
-from rtl.memory.sram import Sram
-from tb.engine.build import Simulator, build_verilator, emit_verilog
+from tb.engine.build import Simulator, build_verilator
 from tb.engine.machine_build import HOST_DRAM
-from tb.machine.machine import MachineTop
+from tb.machine.simulator import SRAM, machine_verilog
 
 __all__ = ["stock_clock_cycles", "stock_simulator"]
 
@@ -18,8 +17,8 @@ STOCK_MAIN = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cp
 def stock_simulator() -> Simulator:
     """The stock build of the reference machine. It takes minutes, then it is cached."""
     return build_verilator(
-        emit_verilog(MachineTop()),
-        sources=[HOST_DRAM, Sram.SOURCE],
+        machine_verilog(),
+        sources=[HOST_DRAM, SRAM],
         main=STOCK_MAIN,
         all_public=True,
     )

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from tb.bench import measure
+from tb.bench.errors import BenchError
 from tb.cli.engine import MachineOptions, PytestRun, Script, Shell
 from tb.engine.build import BuildError
 from tb.engine.toolchain import ToolchainError
@@ -52,4 +53,7 @@ class SimulatedEngine:
     def bench(self, name: str, options: MachineOptions) -> dict[str, float]:
         """Run a benchmark; returns its figures by name."""
         self.build(options)
-        return measure(name, options.seed)
+        try:
+            return measure(name, options.seed)
+        except BenchError as error:
+            raise click.ClickException(str(error)) from error

