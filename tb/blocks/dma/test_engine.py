@@ -319,6 +319,8 @@ async def clocks_are_asked_for_only_while_needed(dut: Any) -> None:
     while not dut.done.value:
         await RisingEdge(dut.clk)
     await ClockCycles(dut.clk, 5)
+    # The end of the run woke the front for its event.
+    assert [e["code"] for e in bench.trace.received] == [TraceCode.BEGIN, TraceCode.END]
     for _ in range(20):
         await RisingEdge(dut.clk)
         assert awake() == 0
