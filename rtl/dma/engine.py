@@ -49,8 +49,9 @@ class DmaEngine(wiring.Component):
         idle: Out, 1 bit; no channel and no register access has anything left to do. From
             registers only.
 
-    Timing: a channel is busy in the second cycle after the bank's write pulse, and reads 2 (COPY)
-    or 3 (CHAIN) cycles later. An event is on `trace` 2 cycles after it, later if others wait.
+    Timing: a channel is busy 2 cycles after the bank's write pulse, its first read request is
+    valid 3 cycles later, that of a descriptor too. An event is on `trace` 2 cycles after it
+    happened, later if others wait.
 
     Raises:
         ValueError: a parameter is out of range, or `channel_domains` has another length.
