@@ -196,6 +196,22 @@ async def write_one_to_clear(dut: Any) -> None:
 
 
 @cocotb.test()
+async def set_in_the_cycle_of_the_clear(dut: Any) -> None:
+    bus = await start(dut, 0.0)
+    dut.events_set.value = 0b11
+    await RisingEdge(dut.clk)
+    dut.events_set.value = 0
+    clear = cocotb.start_soon(bus.write(MAP.address("events"), 0b11))
+    await RisingEdge(dut.clk)  # Takes the request, which is decoded in the next cycle.
+    assert int(dut.events.value) == 0b11
+    dut.events_set.value = 0b10
+    await RisingEdge(dut.clk)
+    dut.events_set.value = 0
+    await clear
+    assert await bus.read(MAP.address("events")) == 0b10
+
+
+@cocotb.test()
 async def hardware_clear(dut: Any) -> None:
     bus = await start(dut, 0.0)
     await bus.write(0, 99)

@@ -101,6 +101,7 @@ async def latency_and_rate(dut: Any) -> None:
     """Doorbell accepted to read request: 5 cycles; one queue fetches every second cycle."""
     bench = Bench(dut, stall=0.0)
     bench.packets.latency = 2
+    bench.indices.latency = 10
     await bench.start()
     await bench.enable(0, depth_log2=4)
     for index in range(8):
@@ -118,6 +119,11 @@ async def latency_and_rate(dut: Any) -> None:
     await ring
     assert accepted is not None
     assert requests == [accepted + 5 + 2 * i for i in range(8)]
+    # Steps of the read index merge while one write is on its way.
+    assert bench.indices.most_outstanding == 1
+    await bench.settled(0)
+    assert 1 < len(bench.memory.published[0]) < 6
+    assert bench.published(0) == 8
 
 
 @cocotb.test()
@@ -198,18 +204,20 @@ async def stale_doorbell_after_destroy(dut: Any) -> None:
     """Someone still has the old queue's page: the ring is refused, the new queue is not touched."""
     bench = Bench(dut, stall=0.0)
     await bench.start()
-    await bench.enable(5, depth_log2=3)
-    for index in range(8):
+    await bench.enable(5, depth_log2=4)
+    for index in range(16):
         bench.rings[5].write(index)
-    await bench.ring(5, 6)
+    await bench.ring(5, 12)
     await bench.settled(5)
     await bench.disable(5)
-    assert (await bench.ring(5, 7)).error == 1
-    assert [await bench.read(name, 5) for name in ("doorbell", "fetched")] == [6, 6]
+    assert (await bench.ring(5, 13)).error == 1
+    assert [await bench.read(name, 5) for name in ("doorbell", "fetched")] == [12, 8]
+    # Packets that were never fetched, and room for them: they belong to the old queue.
+    await bench.write("consumed", 5, 4)
     requests = len(bench.packets.lines)
     await bench.enable(5, depth_log2=3)
     await ClockCycles(dut.clk, 50)
-    assert await bench.read("doorbell", 5) == 0
+    assert [await bench.read(name, 5) for name in ("doorbell", "fetched", "consumed")] == [0, 0, 0]
     assert len(bench.packets.lines) == requests
 
 
