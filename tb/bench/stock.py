@@ -6,7 +6,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
 from tb.engine.build import Simulator, build_verilator
-from tb.engine.machine_build import HOST_DRAM
+from tb.engine.machine_build import BACKDOOR, HOST_DRAM
 from tb.machine.simulator import SRAM, machine_verilog
 
 __all__ = ["stock_clock_cycles", "stock_simulator"]
@@ -18,7 +18,7 @@ def stock_simulator() -> Simulator:
     """The stock build of the reference machine. It takes minutes, then it is cached."""
     return build_verilator(
         machine_verilog(),
-        sources=[HOST_DRAM, SRAM],
+        sources=[HOST_DRAM, SRAM, BACKDOOR],
         main=STOCK_MAIN,
         all_public=True,
     )

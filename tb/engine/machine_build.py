@@ -11,6 +11,9 @@ from tb.engine.clockwork import BUSES
 __all__ = ["HOST_DRAM", "HOST_DRAM_VPI", "build_machine", "machine_header"]
 
 _MACHINE = Path(__file__).resolve().parents[1] / "machine"
+BACKDOOR = Path(__file__).with_name("backdoor.cpp")
+"""Lets `tb.engine.backdoor` find memories; part of every machine build of Verilator."""
+
 HOST_DRAM = _MACHINE / "host_dram.sv"
 HOST_DRAM_VPI = _MACHINE / "host_dram_vpi.cpp"
 
@@ -62,7 +65,7 @@ def build_machine(
     if sim == "verilator":
         return build_verilator(
             text,
-            sources=sources,
+            sources=[*sources, BACKDOOR],
             public=public,
             memories=memories,
             header=machine_header(top_ports(text)),
