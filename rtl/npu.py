@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from amaranth import Cat, DomainRenamer, Module, Signal
+from amaranth import (
+    Cat,
+    ClockDomain,
+    ClockSignal,
+    DomainRenamer,
+    Module,
+    ResetSignal,
+    Signal,
+)
 from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -106,11 +114,21 @@ class Npu(wiring.Component):
         hbm = Hbm(nbytes=config.hbm_bytes, latency=config.hbm_latency)
         link = HostLink()
 
-        # Clocks. "host" lives through a reset of the chip; everything else does not.
+        # Clocks. The reset is registered once: what hangs off a port is evaluated twice a cycle.
+        m.domains.power = ClockDomain(reset_less=True)
+        m.domains.root = ClockDomain()
+        root_reset = Signal(init=1, reset_less=True)
+        m.d.power += root_reset.eq(ResetSignal("sync"))
+        m.d.comb += [
+            ClockSignal("power").eq(ClockSignal("sync")),
+            ClockSignal("root").eq(ClockSignal("sync")),
+            ResetSignal("root").eq(root_reset),
+        ]
+        # "host" lives through a reset of the chip; everything else does not.
         reset = host.chip_reset
         awake = ~(host.host_idle & firmware.host_idle) | host.host_wake | firmware.host_wake
-        gated_domain(m, "host", enable=awake)
-        gated_domain(m, "time")
+        gated_domain(m, "host", enable=awake, source="root")
+        gated_domain(m, "time", source="root")
         for name, enable in (
             ("registers", ~host.idle | host.wake),
             ("interrupt", ~host.interrupt_idle | host.interrupt_wake),
@@ -125,7 +143,7 @@ class Npu(wiring.Component):
             *((name, dma.channel_active[channel]) for channel, name in enumerate(channels)),
             *((name, core.pipe_active[pipe]) for pipe, name in pipes.items()),
         ):
-            gated_domain(m, name, enable=enable, reset=reset)
+            gated_domain(m, name, enable=enable, reset=reset, source="root")
         for name, unit, domain in (
             ("host_interface", host, "registers"),
             ("firmware_interface", firmware, "firmware"),
@@ -278,7 +296,8 @@ class Npu(wiring.Component):
             (core.trace, core.trace_dropped),
         ]
         collector = TraceCollector(sources=len(sources))
-        gated_domain(m, "trace", enable=~collector.idle | collector.wake, reset=reset)
+        enable = ~collector.idle | collector.wake
+        gated_domain(m, "trace", enable=enable, reset=reset, source="root")
         m.submodules.trace = DomainRenamer("trace")(collector)
         for i, (events, _) in enumerate(sources):
             connect(m, events, collector.events[i])

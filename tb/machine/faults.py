@@ -40,7 +40,7 @@ class MachineFaults:
         top = cocotb.top
         top.stall_level.set(Immediate(0))
         top.stall_seed.set(Immediate(seed))
-        self._machine.actors.sleep(self._machine.bus.now() + 2)
+        self._machine.actors.sleep(self._machine.bus.now() + 4)
         top.stall_level.set(Immediate(level))
 
     def stall_firmware(self, cycles: int | None = None) -> None:

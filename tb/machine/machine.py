@@ -16,6 +16,13 @@ from tb.machine.host_memory import HostMemory
 __all__ = ["MachineTop"]
 
 
+FAULT = {
+    "slverr_base": Out(ADDRESS_BITS),
+    "slverr_limit": Out(ADDRESS_BITS),
+    "slverr_enable": Out(1),
+}
+
+
 class MachineTop(wiring.Component):
     """What the engine simulates.
 
@@ -29,8 +36,8 @@ class MachineTop(wiring.Component):
         fw_event, fw_run: out.
         msi: out; `valid` for a cycle with each message's `vector`.
         trace: out; `valid` for a cycle with each `payload`.
-        stall_level, stall_seed, fault: in; see `HostMemory`. A new `stall_seed` is set at least a
-            cycle before `stall_level` leaves 0.
+        stall_level, stall_seed, fault: in; see `HostMemory`. They act a cycle
+            later. A new `stall_seed` is set at least two cycles before `stall_level` leaves 0.
     """
 
     def __init__(
@@ -43,11 +50,6 @@ class MachineTop(wiring.Component):
         self.config = config or NpuConfig()
         self.host_bytes = host_bytes
         self.host_latency = host_latency
-        fault = {
-            "slverr_base": Out(ADDRESS_BITS),
-            "slverr_limit": Out(ADDRESS_BITS),
-            "slverr_enable": Out(1),
-        }
         super().__init__(
             {
                 "host": In(AxiLitePort(address_bits=HOST_PORT_ADDRESS_BITS)),
@@ -58,7 +60,7 @@ class MachineTop(wiring.Component):
                 "trace": Out(wiring.Signature({"valid": Out(1), "payload": Out(TRACE_EVENT)})),
                 "stall_level": In(4),
                 "stall_seed": In(32),
-                "fault": In(wiring.Signature(fault)),
+                "fault": In(wiring.Signature(FAULT)),
             }
         )
 
@@ -66,24 +68,32 @@ class MachineTop(wiring.Component):
         m = Module()
         m.submodules.npu = npu = Npu(config=self.config)
         memory = HostMemory(lines=self.host_bytes // LINE_BYTES, latency=self.host_latency)
-        # A new seed has to reach the sleeping memory before stalls begin.
+        # Registered, since what hangs off a port is evaluated twice a cycle.
         gated_domain(m, "stimulus")
-        seed = Signal(32)
-        m.d.stimulus += seed.eq(self.stall_seed)
+        seed, level = Signal(32), Signal(4)
+        fault = {name: Signal.like(getattr(self.fault, name)) for name in FAULT}
+        m.d.stimulus += [
+            seed.eq(self.stall_seed),
+            level.eq(self.stall_level),
+            *(value.eq(getattr(self.fault, name)) for name, value in fault.items()),
+        ]
+        # A new seed has to reach the sleeping memory before stalls begin.
+        fresh = Signal()
+        m.d.stimulus += fresh.eq(seed != self.stall_seed)
         axi = memory.axi
         work = ~memory.idle | axi.arvalid | axi.awvalid | axi.wvalid
-        gated_domain(m, "host_memory", enable=work | (seed != self.stall_seed))
+        gated_domain(m, "host_memory", enable=work | fresh)
         m.submodules.host_memory = DomainRenamer("host_memory")(memory)
         connect(m, flipped(self.host), npu.host)
         connect(m, flipped(self.fw), npu.fw)
         connect(m, npu.trace, flipped(self.trace))
         connect(m, npu.host_axi, memory.axi)
         connect(m, memory.msi, flipped(self.msi))
-        connect(m, flipped(self.fault), memory.fault)
+        m.d.comb += [getattr(memory.fault, name).eq(value) for name, value in fault.items()]
         m.d.comb += [
             self.fw_event.eq(npu.fw_event),
             self.fw_run.eq(npu.fw_run),
-            memory.stall_level.eq(self.stall_level),
-            memory.stall_seed.eq(self.stall_seed),
+            memory.stall_level.eq(level),
+            memory.stall_seed.eq(seed),
         ]
         return m
