@@ -264,10 +264,10 @@ async def outside_and_memory_enable(dut: Any) -> None:
 async def controls_and_time(dut: Any) -> None:
     bench = Bench(dut, 0.0)
     await bench.start()
-    await bench.host.write(bar0("control"), BAR0["control"].register.pack(firmware_run=1))
-    assert (int(dut.fw_run.value), int(dut.trace_enable.value)) == (1, 0)
-    await bench.host.write(bar0("control"), BAR0["control"].register.pack(trace_enable=1))
-    assert (int(dut.fw_run.value), int(dut.trace_enable.value)) == (0, 1)
+    control = BAR0["control"].register
+    for run, trace in ((1, 0), (0, 1), (0, 0), (1, 1)):
+        await bench.host.write(bar0("control"), control.pack(firmware_run=run, trace_enable=trace))
+        assert (int(dut.fw_run.value), int(dut.trace_enable.value)) == (run, trace)
     await bench.host.write(bar0("host_window"), 0x0000_9ABC_0000_1234)
     assert (int(dut.window_base.value), int(dut.window_limit.value)) == (0x1234, 0x9ABC)
     await bench.host.write(bar0("core_fault_injection"), 0xBEEF)
@@ -457,7 +457,8 @@ async def reset_under_traffic(dut: Any) -> None:
         )
         assert await host.read(0) == IDENTITY_ENABLED
         for name in ("control", "host_window", "request_write", "request_word", "firmware_state"):
-            assert await host.read(bar0(name)) == 0, name
+            assert await host.read(bar0(name)) == BAR0[name].register.reset, name
+        assert int(dut.fw_run.value) == 0
         assert await host.read(bar0("response_write")) == 0
         assert await host.read(bar0("vector_data", 5)) == BAR0["vector_data"].register.reset
         assert (int(dut.window_base.value), int(dut.window_limit.value)) == (0, 0)

@@ -314,6 +314,25 @@ async def publish_errors(dut: Any) -> None:
 
 
 @cocotb.test()
+async def first_fault_is_kept(dut: Any) -> None:
+    """A read index write fails while the queue is faulted for its doorbell already."""
+    bench = Bench(dut, stall=0.0)
+    bench.indices.latency = 200
+    await bench.start()
+    await bench.enable(6, depth_log2=3)
+    bench.rings[6].write(0)
+    bench.memory.fail(bench.rings[6].read_index, 64, LineError.BUS)
+    await bench.ring(6, 1)
+    while not bench.indices.lines:
+        await RisingEdge(dut.clk)
+    await bench.ring(6, 0)
+    for _ in range(2):
+        assert await bench.fault(6) == (Status.DOORBELL_VIOLATION, 0)
+        await bench.settled(6)
+    assert bench.events["fault"] == 1
+
+
+@cocotb.test()
 async def bad_registers(dut: Any) -> None:
     """A queue with wrong registers is faulted from the start, and never fetches."""
     bench = Bench(dut, stall=0.0)
