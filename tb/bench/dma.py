@@ -27,7 +27,10 @@ def _use(device: Device, source_offset: int, target_offset: int, *, to_device: b
     far = memory[target_offset : target_offset + NBYTES]
     with stream.batch():
         start.record(stream)
-        device.memcpy_async(*((far, near) if to_device else (near, far)), stream)
+        if to_device:
+            device.memcpy_async(far, near, stream)
+        else:
+            device.memcpy_async(near, far, stream)
         end.record(stream)
     end.synchronize()
     if not np.array_equal(far.numpy(), near):

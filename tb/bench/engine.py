@@ -73,8 +73,12 @@ def _must_be_busy(device: Device) -> None:
 
 def hosted(path: str) -> None:
     """Measure hosted, bare and idle speed inside our machine."""
+    from tb.engine.native import NativeClockwork  # Binds symbols that only our main has.
+
     machine = current_machine()
     clockwork = machine.clockwork
+    if not isinstance(clockwork, NativeClockwork):
+        raise BenchError("only our own main can run the clock without Python")
     with Device() as device:
         idle = [_sleep(machine, IDLE_STRETCH) for _ in range(PAIRS)]
         _start_job(device, PRODUCTS)

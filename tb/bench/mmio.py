@@ -1,6 +1,7 @@
 """`bench mmio`: register reads through the driver, beside cocotbext-axi on the same ports."""
 
 import time
+from typing import Any
 
 import cocotb
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster
@@ -52,7 +53,7 @@ def hosted(path: str) -> None:
         reads = max(_driver(device) for _ in range(ROUNDS))
         cycles_per_read = (machine.bus.now() - cycles) / (ROUNDS * (READS + 1))
     Registers(machine.bus).config.identity.update(memory_enable=1)  # Closing switched it off.
-    top = cocotb.top
+    top: Any = cocotb.top
     bus = AxiLiteBus.from_prefix(top, "host", bus_separator="__")
     master = AxiLiteMaster(bus, top.clk, top.rst)
     agent_reads = max(

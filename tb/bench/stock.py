@@ -1,5 +1,7 @@
 """The machine as cocotb's own runner builds and runs it: its main and clock, all signals public."""
 
+from typing import Any
+
 import cocotb
 import cocotb_tools.config
 from cocotb.clock import Clock
@@ -26,7 +28,8 @@ def stock_simulator() -> Simulator:
 
 async def stock_clock_cycles(cycles: int) -> None:
     """Let cocotb's own clock (GPI) run for `cycles`."""
-    clock = Clock(cocotb.top.clk, 1, unit="ns", impl="gpi")
+    top: Any = cocotb.top
+    clock = Clock(top.clk, 1, unit="ns", impl="gpi")
     clock.start(start_high=False)
-    await ClockCycles(cocotb.top.clk, cycles)
+    await ClockCycles(top.clk, cycles)
     clock.stop()

@@ -11,6 +11,8 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tb.engine.hosting import Hosting
+
 __all__ = [
     "BUSES",
     "COCOTB",
@@ -61,7 +63,12 @@ class SimulationEndedError(RuntimeError):
 
 
 class Clockwork(Protocol):
-    """The clock of a machine, its register ports and its events."""
+    """The clock of a machine, its register ports and its events.
+
+    Attribute: `hosting`, in which the clock's user can hand awaitables to cocotb.
+    """
+
+    hosting: Hosting
 
     def now(self) -> int:
         """Device time in cycles."""

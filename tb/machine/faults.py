@@ -1,5 +1,7 @@
 """Faults on purpose, in the simulated machine: the same names as the model's `FaultHooks`."""
 
+from typing import Any
+
 import cocotb
 from cocotb.handle import Immediate
 
@@ -30,14 +32,14 @@ class MachineFaults:
 
     def host_slverr(self, base: int, limit: int) -> None:
         """Bus addresses from `base` up to `limit` (exclusive) answer with SLVERR; equal: none."""
-        top = cocotb.top
+        top: Any = cocotb.top
         top.fault__slverr_base.set(Immediate(base))
         top.fault__slverr_limit.set(Immediate(limit))
         top.fault__slverr_enable.set(Immediate(int(limit > base)))
 
     def stall_host_memory(self, level: int, seed: int = 1) -> None:
         """Every channel of host memory stalls at random in `level` of 16 cycles; 0: never."""
-        top = cocotb.top
+        top: Any = cocotb.top
         top.stall_level.set(Immediate(0))
         top.stall_seed.set(Immediate(seed))
         self._machine.actors.sleep(self._machine.bus.now() + 4)
@@ -63,7 +65,8 @@ class MachineFaults:
     def end(self) -> None:
         """Undo all of the above, but a crash."""
         self.host_slverr(0, 0)
-        cocotb.top.stall_level.set(Immediate(0))
+        top: Any = cocotb.top
+        top.stall_level.set(Immediate(0))
         self._machine.bus.end_faults()
         self.release_firmware()
         self.slow_firmware(1)

@@ -28,7 +28,13 @@ PROGRAM_OFFSET = MEMORY_BYTES * 7 // 8
 
 def core_under_test() -> AiCore:
     """The core that all tests share, and so its build."""
-    return AiCore(**SIZES)
+    return AiCore(
+        l1_lines=SIZES["l1_lines"],
+        l0a_lines=SIZES["l0a_lines"],
+        l0b_lines=SIZES["l0b_lines"],
+        l0c_lines=SIZES["l0c_lines"],
+        bias_lines=SIZES["bias_lines"],
+    )
 
 
 class CoreBench:
@@ -48,7 +54,7 @@ class CoreBench:
         dut = self.dut
         dut.rst.value = 1
         dut.product_xor.value = 0
-        agents = {"memory": self.memory, "latency": latency, "stall": stall}
+        agents: dict[str, Any] = {"memory": self.memory, "latency": latency, "stall": stall}
         self.fetches = ReadTarget(dut, "program_port", **agents)
         self.loads = ReadTarget(dut, "load_port", **agents)
         self.stores = WriteTarget(dut, "store_port", **agents)
