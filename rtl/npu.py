@@ -114,13 +114,13 @@ class Npu(wiring.Component):
         hbm = Hbm(nbytes=config.hbm_bytes, latency=config.hbm_latency)
         link = HostLink()
 
-        # Clocks. The reset is registered once: what hangs off a port is evaluated twice a cycle.
-        m.domains.power = ClockDomain(reset_less=True)
+        # Clocks. The reset is registered, since what hangs off a port is evaluated twice a cycle,
+        # and by a clock that runs only when it changes, or that logic is evaluated at each edge.
         m.domains.root = ClockDomain()
         root_reset = Signal(init=1, reset_less=True)
+        gated_domain(m, "power", enable=ResetSignal("sync") ^ root_reset)
         m.d.power += root_reset.eq(ResetSignal("sync"))
         m.d.comb += [
-            ClockSignal("power").eq(ClockSignal("sync")),
             ClockSignal("root").eq(ClockSignal("sync")),
             ResetSignal("root").eq(root_reset),
         ]
@@ -186,15 +186,33 @@ class Npu(wiring.Component):
             firmware.time.eq(time),
             completion.time.eq(time),
             host.link_quiet.eq(link.outstanding_none),
-            link.quiesce.eq(host.quiesce),
-            link.bus_master.eq(host.bus_master),
-            crossbar.window_base.eq(host.window_base),
-            crossbar.window_limit.eq(host.window_limit),
-            core.product_xor.eq(host.product_xor[0]),
         ]
+        self._settings(m, host, crossbar, link, core)
         self._status(m, host, firmware, queue, completion, dma, core, crossbar)
         self._trace(m, host, queue, completion, dma, core, reset)
         return m
+
+    @staticmethod
+    def _settings(
+        m: Module, host: HostInterface, crossbar: Crossbar, link: HostLink, core: AiCore
+    ) -> None:
+        """What the host sets, one cycle later.
+
+        The copies have a clock that runs only when one changes, so that register accesses do not
+        make a simulator evaluate the logic of the units that use them.
+        """
+        pairs = (
+            (link.quiesce, host.quiesce),
+            (link.bus_master, host.bus_master),
+            (crossbar.window_base, host.window_base),
+            (crossbar.window_limit, host.window_limit),
+            (core.product_xor, host.product_xor[0]),
+        )
+        wanted = Cat(source for _, source in pairs)
+        held = Signal(len(wanted))
+        gated_domain(m, "settings", enable=wanted != held, source="root")
+        m.d.settings += held.eq(wanted)
+        m.d.comb += Cat(target for target, _ in pairs).eq(held)
 
     @staticmethod
     def _initiators(

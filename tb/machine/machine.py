@@ -1,6 +1,6 @@
 """The simulated machine: the chip, and the host memory that it is plugged into."""
 
-from amaranth import DomainRenamer, Module, Signal
+from amaranth import Cat, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -68,21 +68,20 @@ class MachineTop(wiring.Component):
         m = Module()
         m.submodules.npu = npu = Npu(config=self.config)
         memory = HostMemory(lines=self.host_bytes // LINE_BYTES, latency=self.host_latency)
-        # Registered, since what hangs off a port is evaluated twice a cycle.
-        gated_domain(m, "stimulus")
+        # Registered, since what hangs off a port is evaluated twice a cycle, and by a clock that
+        # runs only when something changes.
         seed, level = Signal(32), Signal(4)
         fault = {name: Signal.like(getattr(self.fault, name)) for name in FAULT}
-        m.d.stimulus += [
-            seed.eq(self.stall_seed),
-            level.eq(self.stall_level),
-            *(value.eq(getattr(self.fault, name)) for name, value in fault.items()),
-        ]
+        inputs = Cat(self.stall_seed, self.stall_level, *(getattr(self.fault, n) for n in FAULT))
+        held = Cat(seed, level, *fault.values())
+        gated_domain(m, "stimulus", enable=inputs != held)
+        m.d.stimulus += held.eq(inputs)
         # A new seed has to reach the sleeping memory before stalls begin.
-        fresh = Signal()
-        m.d.stimulus += fresh.eq(seed != self.stall_seed)
+        taken = Signal(32)
+        m.d.host_memory += taken.eq(seed)
         axi = memory.axi
         work = ~memory.idle | axi.arvalid | axi.awvalid | axi.wvalid
-        gated_domain(m, "host_memory", enable=work | fresh)
+        gated_domain(m, "host_memory", enable=work | (taken != seed))
         m.submodules.host_memory = DomainRenamer("host_memory")(memory)
         connect(m, flipped(self.host), npu.host)
         connect(m, flipped(self.fw), npu.fw)
