@@ -156,6 +156,12 @@ class Actors:
         if actor.port is None and not actor.ready:
             self._wake(actor)
 
+    def throw(self, actor: Actor, error: BaseException) -> None:
+        """Raise `error` in an actor that waits, at once; a bus operation in flight ends first."""
+        actor.thrown = error
+        if actor.port is None and not actor.ready:
+            self._wake(actor)
+
     def join(self, actor: Actor) -> None:
         """Wait for the end of an actor.
 

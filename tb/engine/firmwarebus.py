@@ -1,15 +1,20 @@
 """`firmware.port.FirmwarePort` on the simulated machine, with faults on request."""
 
+from firmware.port import PortError
 from tb.engine.actors import Actor, Actors
 from tb.engine.clockwork import FIRMWARE
 
-__all__ = ["FirmwareBus", "FirmwareBusError", "Note"]
+__all__ = ["FirmwareBus", "FirmwareBusError", "InjectedCrashError", "Note"]
 
 Note = tuple[int, str, dict[str, int]]
 """A note in the trace: cycle, event, fields."""
 
 
-class FirmwareBusError(Exception):
+class InjectedCrashError(Exception):
+    """What `Machine.crash_firmware` raises inside the firmware: it fails no program."""
+
+
+class FirmwareBusError(PortError):
     """A register access of the firmware failed: a bug of the firmware, or of the chip.
 
     Attributes: `address` (bytes), `write`, `response` (AXI code; None = no answer in time).
@@ -18,9 +23,8 @@ class FirmwareBusError(Exception):
     def __init__(self, address: int, *, write: bool, response: int | None) -> None:
         kind = "write to" if write else "read of"
         answer = {2: "SLVERR", 3: "DECERR", None: "no response"}.get(response, repr(response))
-        super().__init__(f"the firmware's {kind} {address:#x} was answered with {answer}")
-        self.address = address
-        self.write = write
+        super().__init__(address, write=write)
+        self.args = (f"the firmware's {kind} {address:#x} was answered with {answer}",)
         self.response = response
 
 

@@ -6,7 +6,7 @@ from driver.bus import attach_bus, detach_bus
 from firmware.port import FirmwarePort
 from tb.engine.actors import Actor, Actors
 from tb.engine.clockwork import Clockwork
-from tb.engine.firmwarebus import FirmwareBus
+from tb.engine.firmwarebus import FirmwareBus, InjectedCrashError
 from tb.engine.hostbus import HostBus
 from tb.engine.hostmem import HostMemory
 
@@ -115,6 +115,8 @@ class Machine:
                 self.actors.join(old)
             try:
                 firmware(self.firmware_bus)
+            except InjectedCrashError:
+                pass
             except Exception as error:
                 error.add_note("raised in the firmware")
                 self.actors.fail(error)
@@ -122,6 +124,8 @@ class Machine:
         self._actor = self.actors.spawn("firmware", body)
 
     def crash_firmware(self) -> None:
-        """The firmware's program stops where it is, for good, as after a trap."""
-        if self._actor is not None:
-            self.actors.kill(self._actor)
+        """The firmware gets an `InjectedCrashError` where it stands, as after a trap; an access
+        in flight ends first. What it does about it is its own affair."""
+        if self._actor is not None and not self._actor.done:
+            error = InjectedCrashError("the firmware was crashed on purpose")
+            self.actors.throw(self._actor, error)

@@ -7,6 +7,7 @@ import pytest
 
 from abi.address import HBM_BASE
 from abi.core import JUMP_COMMAND, CommandOpcode
+from abi.mailbox import FirmwarePhase
 from abi.packet import PacketOpcode
 from abi.status import Engine, Side, Status
 from runtime import (
@@ -14,7 +15,7 @@ from runtime import (
     Device,
     DeviceError,
     DoorbellLostError,
-    FirmwareError,
+    FirmwareCrashError,
     FirmwareStallError,
     InterruptLostError,
     KernelTimeoutError,
@@ -249,10 +250,13 @@ def test_a_crashed_firmware_is_named_and_a_device_reset_helps(device: Device, ma
     array = device.zeros(64, np.uint8)
     machine.faults.crash_firmware()
     device.memset(array, 1, stream)
-    with pytest.raises(FirmwareError) as caught:
+    with pytest.raises(FirmwareCrashError) as caught:
         stream.synchronize(timeout=TIMEOUT)
-    assert caught.value.side is Side.FIRMWARE
+    assert (caught.value.side, caught.value.engine) == (Side.FIRMWARE, Engine.FIRMWARE)
+    assert caught.value.status is Status.FIRMWARE_CRASH
     assert caught.value.in_flight
+    state = device.driver.registers.bar0.firmware_state
+    assert state.field("phase") == FirmwarePhase.CRASHED
     device.reset()
     check_works(device, device.stream())
 

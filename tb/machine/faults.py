@@ -59,7 +59,7 @@ class MachineFaults:
         self._machine.firmware_bus.slowness = factor
 
     def crash_firmware(self) -> None:
-        """The device CPU stops where it is, for good, as after a trap."""
+        """The firmware gets an exception where it stands, as after a trap."""
         self._machine.crash_firmware()
 
     def end(self) -> None:
