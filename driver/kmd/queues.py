@@ -7,7 +7,13 @@ from abi.geometry import MAXIMUM_DEPTH_LOG2
 from abi.mailbox import MessageKind
 from abi.status import Engine, Status, side_of
 from driver.bus import Bus
-from driver.errors import InvalidArgumentError, NpuError, OutOfMemoryError, SubmissionError
+from driver.errors import (
+    FirmwareError,
+    InvalidArgumentError,
+    NpuError,
+    OutOfMemoryError,
+    SubmissionError,
+)
 from driver.kmd.mailbox import Mailbox
 from driver.kmd.memory import HostPages
 from driver.registers import Registers
@@ -59,6 +65,7 @@ class Queues:
         self._pages = pages
         self._free = list(range(count))
         self.live: list[Queue] = []
+        self._unanswered: list[Queue] = []
 
     def create(self, *, depth_log2: int, priority: int, pasid: int, task_timeout: int) -> Queue:
         """Make a queue with 2**depth_log2 slots.
@@ -66,7 +73,8 @@ class Queues:
         Raises:
             InvalidArgumentError: a size is out of range.
             OutOfMemoryError: no queue or page is free.
-            NpuError: the firmware refused it or does not answer; nothing is kept.
+            NpuError: the firmware refused it: nothing is kept. Or it does not answer: it may serve
+                the queue later, so number and pages stay taken until it has answered.
         """
         if not 1 <= depth_log2 <= MAXIMUM_DEPTH_LOG2:
             raise InvalidArgumentError(
@@ -78,6 +86,7 @@ class Queues:
             )
         if task_timeout < 1:
             raise InvalidArgumentError(f"task_timeout must be at least 1, not {task_timeout!r}")
+        self._end_unanswered()
         if not self._free:
             raise OutOfMemoryError(f"all {len(self.live)} queues of the device are in use")
         number = self._free[0]
@@ -87,11 +96,16 @@ class Queues:
             queue.indices = self._pages.allocate(1)
             try:
                 self._start(queue)
+            except FirmwareError:
+                self._free.remove(number)
+                self._unanswered.append(queue)
+                raise
             except BaseException:
                 self._pages.free(queue.indices)
                 raise
         except BaseException:
-            self._pages.free(queue.ring)
+            if queue not in self._unanswered:
+                self._pages.free(queue.ring)
             raise
         self._free.remove(number)
         self.live.append(queue)
@@ -106,6 +120,22 @@ class Queues:
         """
         self.live.remove(queue)
         self._stop(queue)
+        self._give_back(queue)
+
+    def _end_unanswered(self) -> None:
+        """Destroy the queues that the firmware may have made without its answer in time.
+
+        Requests are served in order, so any answer means that the queue is gone.
+        """
+        while self._unanswered:
+            self._mailbox.call(
+                MessageKind.DESTROY_QUEUE,
+                timeout=DESTROY_TIMEOUT,
+                queue=self._unanswered[-1].number,
+            )
+            self._give_back(self._unanswered.pop())
+
+    def _give_back(self, queue: Queue) -> None:
         self._pages.free(queue.ring)
         self._pages.free(queue.indices)
         self._free.append(queue.number)
