@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from amaranth import C, Cat, Module, Mux, Signal, Value
+from amaranth import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from abi.record import Owner
 from abi.register import Access, Place, Register, RegisterMap
@@ -131,18 +132,23 @@ class RegisterBank(wiring.Component):
         decode = Signal()
         payload = Signal(REGISTER_REQUEST, reset_less=True)
         write = Signal()
-        word = Signal(25)
+        # Only as wide as the map: a simulator searches a narrow selector by halves, a wide one
+        # case by case.
+        word = Signal(ceil_log2(self.register_map.nbytes >> 3))
+        inside = Signal()
         bits = Signal(64)
         given = Signal(64)
         found = Signal(64)
-        error = Signal(init=1)
+        readable, writable = Signal(), Signal()
+        error = Signal()
         failed = Signal(reset_less=True)
         answer = Signal(64, reset_less=True)
         written_data = Signal(64, reset_less=True)
         m.d.comb += [
             request.ready.eq(~decode & ~response.valid),
             word.eq(payload.address[3:]),
-            write.eq(decode & payload.write & payload.strobe.any()),
+            inside.eq(payload.address[3:] == word),
+            write.eq(decode & inside & payload.write & payload.strobe.any()),
             bits.eq(Cat(payload.strobe[byte].replicate(8) for byte in range(8))),
             given.eq(payload.data & bits),
             self.idle.eq(~decode & ~response.valid),
@@ -155,8 +161,8 @@ class RegisterBank(wiring.Component):
         with m.If(decode):
             m.d.sync += [
                 response.valid.eq(1),
-                failed.eq(error),
-                answer.eq(Mux(payload.write, 0, found)),
+                failed.eq(error | ~inside),
+                answer.eq(Mux(payload.write | ~inside, 0, found)),
                 written_data.eq(given),
             ]
         with m.Elif(response.ready):
@@ -165,18 +171,18 @@ class RegisterBank(wiring.Component):
         wakes: list[Value] = [request.valid]
         elements = [(place, index) for place in self._places for index in range(place.count)]
         shown = {self._name(*element): self._shown(m, *element) for element in elements}
+        refusals = Signal()
         with m.Switch(word):
             for place, index in elements:
                 with m.Case(place.address(index) >> 3):
                     m.d.comb += found.eq(shown[self._name(place, index)])
-                    match place.register.access:
-                        case Access.RW | Access.W1C:
-                            m.d.comb += error.eq(0)
-                        case Access.RO:
-                            m.d.comb += error.eq(payload.write)
-                        case Access.WO:
-                            refuse = self.member(place.name, index, "refuse")
-                            m.d.comb += error.eq(~payload.write | refuse)
+                    if place.register.access is Access.WO:
+                        m.d.comb += refusals.eq(self.member(place.name, index, "refuse"))
+        m.d.comb += [
+            readable.eq(self._allowed(word, writes=False)),
+            writable.eq(self._allowed(word, writes=True) & ~refusals),
+            error.eq(~Mux(payload.write, writable, readable)),
+        ]
         for place, index in elements:
             name = self._name(place, index)
             access = place.register.access
@@ -191,6 +197,18 @@ class RegisterBank(wiring.Component):
                 wakes.append(Value.cast(self.member(place.name, index, "set")).any())
         m.d.comb += self.wake.eq(Cat(wakes).any())
         return m
+
+    def _allowed(self, word: Value, *, writes: bool) -> Value:
+        """1 bit: whether there is a register at `word` that may be written, or read."""
+        table = 0
+        for place in self._places:
+            access = place.register.access
+            if access is not (Access.RO if writes else Access.WO):
+                for index in range(place.count):
+                    table |= 1 << (place.address(index) >> 3)
+        words = 1 << len(word)
+        rows = [C(table >> first & ((1 << 64) - 1), 64) for first in range(0, words, 64)]
+        return Value.cast(Array(rows)[word[6:]]).bit_select(word[:6], 1)
 
     def _shown(self, m: Module, place: Place, index: int) -> Value:
         """What a read of an element gives."""
