@@ -177,7 +177,8 @@ class Npu(wiring.Component):
         connect(m, firmware.core_bus, core.bus)
         connect(m, completion.interrupt, host.interrupt)
 
-        time = Signal(64)
+        # The first edge that counts is the third after the reset at the port.
+        time = Signal(64, init=2)
         m.d.time += time.eq(time + 1)
         m.d.comb += [
             self.fw_event.eq(firmware.event),
