@@ -3,6 +3,8 @@
 from typing import Any
 
 import numpy as np
+from amaranth import DomainRenamer, Module
+from amaranth.lib import wiring
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
 from numpy.typing import NDArray
@@ -14,8 +16,10 @@ from abi.registers_core import CORE_COUNTERS, CORE_STATE
 from abi.registers_firmware import CORE_BLOCK
 from abi.status import Status
 from abi.trace import TRACE_EVENT, TraceCode, TraceSource
+from rtl.clocking import gated_domain, work_of
 from rtl.core.core import AiCore
 from tb.blocks.core.programs import MEMORY_BYTES, SIZES, end, load, move
+from tb.blocks.host.gated import join
 from tb.blocks.host.register_agent import RegisterInitiator
 from tb.blocks.memory.agents import LineMemory, ReadTarget, WriteTarget
 from tb.blocks.streams import StreamSink, reset_dut
@@ -26,15 +30,35 @@ __all__ = ["CoreBench", "core_under_test"]
 PROGRAM_OFFSET = MEMORY_BYTES * 7 // 8
 
 
-def core_under_test() -> AiCore:
+class GatedCore(wiring.Component):
+    """The core as a chip has it: itself and each pipe behind a clock gate."""
+
+    def __init__(self) -> None:
+        self._domains = {pipe: f"core_{pipe.name.lower()}" for pipe in Pipe}
+        self._core = AiCore(
+            l1_lines=SIZES["l1_lines"],
+            l0a_lines=SIZES["l0a_lines"],
+            l0b_lines=SIZES["l0b_lines"],
+            l0c_lines=SIZES["l0c_lines"],
+            bias_lines=SIZES["bias_lines"],
+            domains=self._domains,
+        )
+        super().__init__(dict(self._core.signature.members.items()))
+
+    def elaborate(self, _platform: object) -> Module:
+        m = Module()
+        core = self._core
+        gated_domain(m, "core", enable=work_of(core))
+        for pipe, domain in self._domains.items():
+            gated_domain(m, domain, enable=core.pipe_active[pipe])
+        m.submodules.core = DomainRenamer("core")(core)
+        join(m, self, core, dict(core.signature.members.items()))
+        return m
+
+
+def core_under_test() -> GatedCore:
     """The core that all tests share, and so its build."""
-    return AiCore(
-        l1_lines=SIZES["l1_lines"],
-        l0a_lines=SIZES["l0a_lines"],
-        l0b_lines=SIZES["l0b_lines"],
-        l0c_lines=SIZES["l0c_lines"],
-        bias_lines=SIZES["bias_lines"],
-    )
+    return GatedCore()
 
 
 class CoreBench:
@@ -46,8 +70,6 @@ class CoreBench:
         self.view = self.memory.view(HBM_BASE)
         self.expected = np.zeros(MEMORY_BYTES, np.uint8)
         self.model = CoreModel({HBM_BASE: self.expected}, **SIZES)
-        self._totals = {"retired": 0, "core_macs": 0, "core_read_bytes": 0, "core_write_bytes": 0}
-        self.cycle = 0
 
     async def start(self, *, stall: float = 0.0, latency: int | tuple[int, int] = 24) -> None:
         """Reset; `stall` and `latency` apply to all memory ports."""
