@@ -18,6 +18,7 @@ from rtl.memory.port import LineError, status_of
 from tb.blocks.harness import run_block
 from tb.blocks.host.gated import Gated
 from tb.blocks.host.register_agent import RegisterInitiator
+from tb.blocks.host.register_check import check_map
 from tb.blocks.memory.agents import LineMemory, ReadTarget, WriteTarget
 from tb.blocks.streams import StreamSink, reset_dut
 
@@ -119,6 +120,15 @@ class Bench:
                 return state["status"]
             assert state["status"] == Status.OK
         raise AssertionError("busy for ever")
+
+
+@cocotb.test()
+async def every_register(dut: Any) -> None:
+    bench = Bench(dut, 0.1)
+    await bench.start()
+    found = await check_map(bench.bus, 0, COMPLETION_BLOCK, COMPLETION_BLOCK.nbytes, {})
+    assert found == 7
+    assert (bench.order, bench.done) == ([], 0)
 
 
 @cocotb.test()

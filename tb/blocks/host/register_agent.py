@@ -88,6 +88,19 @@ class RegisterInitiator:
         self._response["ready"].value = 0
         return Answer(answer["data"], answer["error"], cycles)
 
+    async def access_read(self, address: int) -> tuple[int, bool]:
+        """Data, and whether there was no error."""
+        answer = await self.access(address, write=False)
+        return answer.data, not answer.error
+
+    async def access_write(self, address: int, value: int, nbytes: int = 8) -> bool:
+        """Write `nbytes` at a byte address inside a word; whether there was no error."""
+        lane = address % 8
+        strobe = ((1 << nbytes) - 1) << lane
+        data = value << 8 * lane
+        answer = await self.access(address - lane, write=True, data=data, strobe=strobe)
+        return not answer.error
+
     async def read(self, address: int) -> int:
         """Read a word that must be readable."""
         answer = await self.access(address, write=False)

@@ -1,7 +1,6 @@
 """Host and firmware interface together: every register, privilege, mailbox, events, reset."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import cocotb
@@ -12,8 +11,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from abi.address import BAR0_BASE, BAR2_BASE, HOST_BASE, MAILBOX_SLOTS, MSI_BUS_ADDRESS
 from abi.config_space import CONFIG_SPACE
 from abi.geometry import CORES, DMA_CHANNELS, QUEUES, VECTORS
-from abi.record import Owner
-from abi.register import Access, Place, Register, RegisterMap
+from abi.register import Access
 from abi.registers_core import CORE_COUNTERS
 from abi.registers_firmware import (
     COMPLETION_BASE,
@@ -32,6 +30,7 @@ from tb.blocks.harness import run_block
 from tb.blocks.host.axi_port import AxiPort
 from tb.blocks.host.interface_bench import BUFFER_LINES, DRAIN_CYCLES, HBM_BYTES, InterfaceBench
 from tb.blocks.host.register_agent import RegisterTarget
+from tb.blocks.host.register_check import check_map
 from tb.blocks.memory.agents import LineMemory, WriteTarget
 from tb.blocks.streams import StreamSink, StreamSource, reset_dut
 
@@ -126,73 +125,6 @@ class Bench:
         getattr(self.dut, f"{name}_event").value = 1
         await RisingEdge(self.dut.clk)
         getattr(self.dut, f"{name}_event").value = 0
-
-
-def elements(register_map: RegisterMap) -> Iterator[tuple[Place, int]]:
-    for place in register_map:
-        for index in range(place.count):
-            yield place, index
-
-
-def writable(register: Register) -> int:
-    """Bits that keep what is written: fields that neither hardware nor nobody fills."""
-    return sum(
-        ((1 << field.width) - 1) << register.offset_of(name)
-        for name, field in register.fields.items()
-        if field.fills not in (Owner.HW, Owner.NONE)
-    )
-
-
-async def check_map(
-    port: AxiPort,
-    base: int,
-    register_map: RegisterMap,
-    nbytes: int,
-    shown: dict[tuple[str, int], int],
-) -> int:
-    """Reset value, access and holes of every register; the number of registers."""
-    taken = {}
-    for place, index in elements(register_map):
-        register, address = place.register, base + place.address(index)
-        taken[address] = place
-        value, okay = await port.access_read(address)
-        what = f"{place.name} {index}"
-        if register.access is Access.WO:
-            assert (value, okay) == (0, False), what
-            continue
-        assert okay, what
-        reset = shown.get((place.name, index), register.reset)
-        assert value == reset or place.name == "time", what
-        if register.access is Access.RO:
-            assert not await port.access_write(address, 2**64 - 1), what
-            assert await port.read(address) == reset or place.name == "time", what
-        if register.access is Access.W1C:
-            await port.write(address, 2**64 - 1)
-            assert await port.read(address) == 0, what
-    # All RW registers get different values before any is read back: no two share a place.
-    written = {}
-    for place, index in elements(register_map):
-        if place.register.access is Access.RW:
-            address, mask = base + place.address(index), writable(place.register)
-            reset = shown.get((place.name, index), place.register.reset)
-            value = random.getrandbits(64)
-            await port.write(address, value)
-            written[address] = reset & ~mask | value & mask
-    for address, value in written.items():
-        assert await port.read(address) == value, taken[address].name
-        for size in (1, 2, 4):
-            part = random.getrandbits(8 * size)
-            lane = random.randrange(0, 8, size)
-            assert await port.access_write(address + lane, part, size)
-            mask = ((1 << 8 * size) - 1) << 8 * lane & writable(taken[address].register)
-            value = value & ~mask | part << 8 * lane & mask
-        assert await port.read(address) == value, taken[address].name
-    holes = set(range(base, base + nbytes, 8)) - set(taken)
-    beside = {address for address in holes if {address - 8, address + 8} & set(taken)}
-    for address in sorted(beside) + random.sample(sorted(holes - beside), 100):
-        assert await port.access_read(address) == (0, False), hex(address)
-        assert not await port.access_write(address, 2**64 - 1), hex(address)
-    return len(taken)
 
 
 @cocotb.test()

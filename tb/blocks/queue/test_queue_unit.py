@@ -8,6 +8,7 @@ import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from abi.geometry import QUEUES
+from abi.registers_firmware import QUEUE_BLOCK
 from abi.status import Status
 from abi.trace import TRACE_EVENT, TraceSource
 from rtl.memory.port import LineError, status_of
@@ -16,6 +17,7 @@ from rtl.queue.fetcher import LINES_IN_FLIGHT
 from rtl.queue.queue_unit import QueueUnit
 from tb.blocks.harness import run_block
 from tb.blocks.host.gated import Gated
+from tb.blocks.host.register_check import check_map
 from tb.blocks.queue.bench import HOST, Bench
 
 
@@ -360,6 +362,20 @@ async def bad_registers(dut: Any) -> None:
     await ClockCycles(dut.clk, 30)
     assert bench.packets.lines == [last_line >> 6]
     assert await bench.fault(9) == (Status.ADDRESS_FAULT, last_line)
+
+
+@cocotb.test()
+async def every_register(dut: Any) -> None:
+    bench = Bench(dut, stall=0.1)
+    await bench.start()
+    found = await check_map(
+        bench.firmware, 0, QUEUE_BLOCK, QUEUE_BLOCK.nbytes, {}, fixed={"control": 0, "consumed": 0}
+    )
+    assert found == sum(place.count for place in QUEUE_BLOCK) == 7 * QUEUES + 2
+    for queue in range(QUEUES):
+        await bench.write("consumed", queue, 100 + queue)
+    assert await bench.available() == (1 << QUEUES) - 1
+    assert [await bench.read("consumed", q) for q in range(QUEUES)] == [*range(100, 100 + QUEUES)]
 
 
 @cocotb.test()
