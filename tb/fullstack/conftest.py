@@ -4,7 +4,9 @@ A host attaches its bus before it calls pytest and brings fixtures of the same n
 offers at least `bus` and `faults`, with the methods of `tb.models.device.machine.FaultHooks`.
 """
 
+import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -39,3 +41,19 @@ if not hosted():
         opened = Device(machine.bus)
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def engine(machine: Any) -> Any:
+    """The engine's view of the simulated RTL (`tb.engine.host.Machine`): actors, clock, memory."""
+    if isinstance(machine, ModelMachine):
+        pytest.skip("asks the RTL; tb/fullstack/test_on_rtl.py runs it there")
+    return machine.machine
+
+
+@pytest.fixture
+def seed() -> int:
+    """Seed of random scenarios: that of the machine (`glassnpu pytest --seed`), else 1."""
+    value = int(os.environ.get("GLASSNPU_SEED", "1"))
+    print(f"seed {value}")
+    return value
