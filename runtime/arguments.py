@@ -7,7 +7,14 @@ import numpy.typing as npt
 
 from driver.errors import InvalidArgumentError
 
-__all__ = ["check_dtype", "check_integer", "check_shape", "contiguous_bytes", "refuse"]
+__all__ = [
+    "check_device",
+    "check_dtype",
+    "check_integer",
+    "check_shape",
+    "contiguous_bytes",
+    "refuse",
+]
 
 
 def refuse(name: str, rule: str, value: object) -> InvalidArgumentError:
@@ -64,3 +71,13 @@ def check_shape(name: str, value: object) -> tuple[int, ...]:
 def contiguous_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """The bytes of a C-contiguous array, as a view of shape (nbytes,)."""
     return array.reshape(-1).view(np.uint8)
+
+
+def check_device(name: str, value: object) -> None:
+    """Check that a value is a device.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if not hasattr(value, "check_open"):
+        raise refuse(name, "be a Device", value)

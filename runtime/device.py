@@ -47,12 +47,15 @@ class Device:
 
     Raises:
         RuntimeError: no machine is attached.
+        InvalidArgumentError: `bus` is no bus.
         StaleHandleError: the device is already open.
         ProbeError, VersionMismatchError, FirmwareError: it does not come up.
     """
 
     def __init__(self, bus: Bus | None = None) -> None:
         self.bus = attached_bus() if bus is None else bus
+        if not all(hasattr(self.bus, name) for name in ("read", "write", "load", "store", "now")):
+            raise refuse("bus", "be a Bus (driver.bus) or None", bus)
         with tracing.span("api", "device.open"):
             self.driver = KernelDriver(self.bus)
             self._start()

@@ -6,6 +6,7 @@ from weakref import finalize
 from driver import tracing
 from driver.errors import NotFinishedError, NpuError, StaleHandleError, fault_from_status
 from driver.umd.queue import Semaphore
+from runtime.arguments import check_device
 from runtime.stream import Stream, check_timeout
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ class Event:
         device: the device of the streams that record it.
 
     Raises:
+        InvalidArgumentError: `device` is none.
         OutOfMemoryError: no pinned memory is free.
     """
 
     def __init__(self, device: "Device") -> None:
+        check_device("device", device)
         device.check_open()
         self.device = device
         self.block, self._semaphore = device.take_semaphore()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from abi.core import Pipe
+from runtime.arguments import check_device
 
 if TYPE_CHECKING:
     from runtime.device import Device
@@ -61,8 +62,10 @@ def read_counters(device: "Device") -> Counters:
     """Read the counters; each costs one register read. All cores are summed up.
 
     Raises:
+        InvalidArgumentError: `device` is none.
         DeviceClosedError: the device is closed.
     """
+    check_device("device", device)
     device.check_open()
     bar0 = device.driver.registers.bar0
     channels = range(device.info.dma_channels)

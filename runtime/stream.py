@@ -14,6 +14,7 @@ from driver.errors import (
     DoorbellLostError,
     FirmwareError,
     InterruptLostError,
+    InvalidArgumentError,
     NpuError,
     StaleHandleError,
     SubmissionError,
@@ -22,7 +23,7 @@ from driver.errors import (
 )
 from driver.kmd.wait import DEFAULT_TIMEOUT
 from driver.umd.queue import Semaphore
-from runtime.arguments import check_integer, refuse
+from runtime.arguments import check_device, check_integer, refuse
 from runtime.heap import Block
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Stream:
         priority: int = 0,
         task_timeout: int = TASK_TIMEOUT,
     ) -> None:
+        check_device("device", device)
         slots = check_integer("depth", depth, 2, LARGEST_DEPTH)
         if slots & (slots - 1):
             raise refuse("depth", "be a power of two", depth)
@@ -149,11 +151,14 @@ class Stream:
         `blocks` is the memory that they use. Outside a batch the doorbell is rung at once.
 
         Raises:
-            InvalidArgumentError: more packets than the ring has slots.
+            InvalidArgumentError: more packets than the ring has slots, or one that its kind has
+                no room for; nothing was submitted.
             RingFullError: the ring stayed full; nothing was submitted.
             NpuError: see `check`.
         """
         self.check()
+        if not isinstance(packets, Sequence):
+            raise refuse("packets", "be a sequence of (opcode, fields)", packets)
         queue, ring = self._queue, self._queue.ring
         room = len(packets) + 1  # One slot stays free for the timeline's SIGNAL.
         if not ring.has_room(room):
@@ -163,8 +168,16 @@ class Stream:
             except NpuError as error:
                 self._note_transient(error)
                 raise
-        for opcode, fields in packets:
-            queue.push(opcode, **fields)
+        before = ring.written
+        try:
+            for opcode, fields in packets:
+                queue.push(opcode, **fields)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            ring.written = before  # None of an operation's packets stays behind.
+            raise InvalidArgumentError(
+                f"packets must be (opcode, fields) as the contract has them: {error}, "
+                f"not {packets!r}"
+            ) from error
         value = queue.submitted + 1
         for block in blocks:
             block.uses[self] = value
@@ -264,8 +277,13 @@ class Stream:
     # Events.
 
     def record(self, event: "Event") -> None:
-        """Record an event: it happens when everything submitted so far is done."""
-        event.record(self)
+        """Record an event: it happens when everything submitted so far is done.
+
+        Raises:
+            InvalidArgumentError: no event, or one of another device.
+            NpuError: see `check`.
+        """
+        self.device.check_event("event", event).record(self)
 
     def wait(self, event: "Event") -> None:
         """Let later work of this stream wait for the event's last record; the host does not wait.

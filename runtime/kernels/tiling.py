@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from abi.address import LINE_BYTES
 from abi.core import CUBE_SIDE, FLAG_MAXIMUM
+from runtime.arguments import check_integer
 
 __all__ = ["BufferLines", "Tiles", "ceil_to", "choose_tiles", "divide_up", "padded_macs"]
 
@@ -28,7 +29,13 @@ def ceil_to(value: int, unit: int) -> int:
 
 
 def padded_macs(m: int, n: int, k: int) -> int:
-    """MACs that the Cube counts for an (m, k) x (k, n) product: it works in 16 x 16 tiles of B."""
+    """MACs that the Cube counts for an (m, k) x (k, n) product: it works in 16 x 16 tiles of B.
+
+    Raises:
+        InvalidArgumentError: a size is no integer of at least 1.
+    """
+    for name, size in (("m", m), ("n", n), ("k", k)):
+        check_integer(name, size, 1)
     return m * ceil_to(n, CUBE_SIDE) * ceil_to(k, CUBE_SIDE)
 
 

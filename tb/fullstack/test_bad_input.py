@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import runtime
+from abi.packet import PacketOpcode
 from runtime import (
     Device,
     InvalidArgumentError,
@@ -17,10 +18,20 @@ from runtime import (
     OutOfMemoryError,
     StaleHandleError,
 )
+from runtime.profiling import read_counters
 
 # Without types, as a user who makes mistakes calls them.
 gemm: Any = runtime.gemm
 requantise: Any = runtime.requantise
+padded_macs: Any = runtime.padded_macs
+Stream: Any = runtime.Stream
+Event: Any = runtime.Event
+
+
+def anything(call: Any) -> Any:
+    """A call without its types."""
+    return call
+
 
 Call = Callable[[SimpleNamespace], object]
 
@@ -44,6 +55,8 @@ def things(device: Device) -> SimpleNamespace:
     """Operands, among them unfit ones."""
     freed = device.malloc(64)
     freed_array = device.array(np.zeros((4, 4), np.int8))
+    freed_pinned = device.pinned(64, np.uint8)
+    freed_pinned.free()
     freed.free()
     freed_array.free()
     made = SimpleNamespace(
@@ -57,6 +70,7 @@ def things(device: Device) -> SimpleNamespace:
         buffer=device.malloc(100),
         pinned=device.pinned(100, np.uint8),
         freed=freed,
+        freed_pinned=freed_pinned,
         freed_array=freed_array,
         host=np.zeros(100, np.uint8),
         read_only=np.zeros(100, np.uint8),
@@ -247,6 +261,12 @@ CASES: list[tuple[str, Call, type[Exception], str]] = [
         InvalidArgumentError,
         "dst must have elements of 1, 2, 4 or 8",
     ),
+    (
+        "2d async stream",
+        lambda t: t.device.memcpy_2d_async(t.buffer, 10, t.host, 10, 10, 2, 7),
+        InvalidArgumentError,
+        "stream must be a Stream or None, not 7",
+    ),
     # Streams and events.
     ("priority", lambda t: t.device.stream(priority=4), InvalidArgumentError, "priority .*not 4"),
     (
@@ -345,6 +365,76 @@ CASES: list[tuple[str, Call, type[Exception], str]] = [
         lambda t: requantise(t.host, 1, 0),
         InvalidArgumentError,
         "x must be",
+    ),
+    # Construction, and calls below the kernels.
+    ("device bus", lambda _: anything(Device)(3), InvalidArgumentError, "bus must be a Bus.*not 3"),
+    ("device twice", lambda t: Device(t.device.bus), StaleHandleError, "open"),
+    (
+        "open bus",
+        lambda _: anything(Device.open)("x"),
+        InvalidArgumentError,
+        "bus must be a Bus.*not 'x'",
+    ),
+    (
+        "stream device",
+        lambda _: Stream(None),
+        InvalidArgumentError,
+        "device must be a Device.*None",
+    ),
+    ("stream depth", lambda t: t.device.stream(depth=3), InvalidArgumentError, "depth .*not 3"),
+    (
+        "stream priority",
+        lambda t: Stream(t.device, priority=4),
+        InvalidArgumentError,
+        "priority .*not 4",
+    ),
+    ("event device", lambda _: Event("x"), InvalidArgumentError, "device must be a Device.*'x'"),
+    ("submit None", lambda t: t.stream.submit(None), InvalidArgumentError, "packets .*not None"),
+    (
+        "submit opcode",
+        lambda t: t.stream.submit([(PacketOpcode.NOP, {}), (99, {})]),
+        InvalidArgumentError,
+        "packets must",
+    ),
+    (
+        "submit field",
+        lambda t: t.stream.submit([(PacketOpcode.NOP, {}), (PacketOpcode.COPY, {"size": 1})]),
+        InvalidArgumentError,
+        "packets must .*size",
+    ),
+    (
+        "submit negative",
+        lambda t: t.stream.submit([(PacketOpcode.NOP, {}), (PacketOpcode.COPY, {"rows": -1})]),
+        InvalidArgumentError,
+        "packets must",
+    ),
+    ("record event", lambda t: t.stream.record(None), InvalidArgumentError, "event .*not None"),
+    ("macs zero", lambda _: padded_macs(0, 1, 1), InvalidArgumentError, "m must .*not 0"),
+    ("macs None", lambda _: padded_macs(1, 1, None), InvalidArgumentError, "k must .*not None"),
+    (
+        "pinned free twice",
+        lambda t: t.freed_pinned.free(),
+        StaleHandleError,
+        "was freed",
+    ),
+    (
+        "free sum of pinned",
+        lambda t: (t.pinned + 1).free(),
+        InvalidArgumentError,
+        "array must lie in pinned|memory must be",
+    ),
+    (
+        "zeros negative",
+        lambda t: t.device.zeros(-1, np.int8),
+        InvalidArgumentError,
+        "shape .*not -1",
+    ),
+    ("copy_from", lambda t: t.a.copy_from(None), InvalidArgumentError, "src .*not None"),
+    (
+        "counters",
+        lambda _: anything(read_counters)(None),
+        InvalidArgumentError,
+        "device must be a Device",
     ),
     ("requantise shift", lambda t: requantise(t.int32, 1, -1), InvalidArgumentError, "shift"),
     (

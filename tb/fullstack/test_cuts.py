@@ -236,7 +236,10 @@ def test_an_axi_slverr(device: Device, machine: Any, to_device: bool) -> None:
     assert pinned.owner is not None
     base = pinned.owner.block.allocation.bus_address
     machine.faults.host_slverr(base + 4096, base + 4160)
-    device.memcpy_async(*((array, pinned) if to_device else (pinned, array)), stream)
+    if to_device:
+        device.memcpy_async(array, pinned, stream)
+    else:
+        device.memcpy_async(pinned, array, stream)
     with fails(device, DeviceError, Side.DEVICE, Engine.DMA, Status.BUS_ERROR, TIMEOUT):
         stream.synchronize(timeout=TIMEOUT)
     machine.faults.host_slverr(0, 0)
