@@ -25,6 +25,11 @@ def hosted() -> bool:
     return True
 
 
+STARTERS = ("test_on_rtl.py", "test_determinism.py", "test_trace.py")
+"""Files whose tests start simulators themselves, and so are not run inside one."""
+
+collect_ignore = list(STARTERS) if hosted() else []
+
 if not hosted():
 
     @pytest.fixture
