@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from cocotb.handle import LogicArrayObject, LogicObject, PackedObject
 from cocotb.triggers import ReadOnly, Timer
 
 from tb.engine.backdoor import icarus_host_memory, verilated_memory
@@ -256,9 +257,19 @@ class AgentClockwork:
     async def _start(self) -> None:
         """Bring the clock from its first low half to a stop after a rising edge."""
         self._dut.clk.value = 0
-        await self._low
+        await self._stop
+        self._ground_inputs()
+        await self._high
         self._dut.clk.value = 1
         await self._stop
+
+    def _ground_inputs(self) -> None:
+        """Drive 0 on inputs that nobody has driven, as they have it from the start on Verilator."""
+        for pin in self._dut:
+            if isinstance(pin, LogicObject | LogicArrayObject | PackedObject) and set(
+                str(pin.value)
+            ) == {"Z"}:
+                pin.value = 0
 
     def reset(self, cycles: int = 8) -> None:
         self._dut.rst.value = 1
