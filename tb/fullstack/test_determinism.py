@@ -18,7 +18,7 @@ def run(path: Path, *mode: str, sim: str = "verilator", seed: int = 1) -> dict[s
     """Run the inference in a simulator process of its own; what it found."""
     begun = time.perf_counter()
     code = run_hosted(
-        "tb.fullstack.inference:main", [str(path), *mode], sim=sim, seed=seed, timeout=600
+        "tb.fullstack.inference:main", [str(path), *mode], sim=sim, seed=seed, timeout=180
     )
     assert code == 0
     found: dict[str, Any] = json.loads(path.read_text())
