@@ -12,8 +12,8 @@ __all__ = ["main"]
 def main() -> None:
     """GlassNPU: an NPU that you can see through, from a runtime call down to the registers.
 
-    The machine is simulated cycle by cycle. It is built on first use (about a minute) and kept,
-    so that later starts take a second.
+    The machine is simulated cycle by cycle. It is built on first use (a minute or two) and kept,
+    so that later starts take a second or two.
     """
 
 

@@ -1,39 +1,11 @@
 """What the commands ask of the simulation engine, and where they find it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Engine", "MachineOptions", "PytestRun", "Script", "Shell", "engine"]
+from tb.cli.programs import MachineOptions, PytestRun, Script, Shell
 
-
-@dataclass(frozen=True)
-class MachineOptions:
-    """Which machine to start: simulator ("verilator" or "icarus"), seed, VCD to write or None."""
-
-    sim: str
-    seed: int
-    waves: Path | None = None
-
-
-@dataclass(frozen=True)
-class Script:
-    """A program of the user, run as `__main__` with `arguments` in `sys.argv`; absolute path."""
-
-    path: Path
-    arguments: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Shell:
-    """A Python prompt with `device`, `regs` and `bus`."""
-
-
-@dataclass(frozen=True)
-class PytestRun:
-    """pytest, hosted in the machine, in the caller's folder."""
-
-    arguments: tuple[str, ...] = ()
+__all__ = ["Engine", "engine"]
 
 
 class Engine(Protocol):

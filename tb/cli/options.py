@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tb.cli.engine import MachineOptions
+from tb.cli.programs import MachineOptions
 
 __all__ = ["OutputFile", "ScriptFile", "machine_options", "nearest", "options_of"]
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from tb.cli.engine import PytestRun, engine
+from tb.cli.engine import engine
 from tb.cli.options import machine_options, options_of
+from tb.cli.programs import PytestRun
 
 __all__ = ["pytest"]
 

@@ -7,7 +7,7 @@ import click
 
 from tb.bench import measure
 from tb.bench.errors import BenchError
-from tb.cli.engine import MachineOptions, PytestRun, Script, Shell
+from tb.cli.programs import MachineOptions, PytestRun, Script, Shell
 from tb.engine.build import BuildError
 from tb.engine.toolchain import ToolchainError
 from tb.machine.run import run_hosted

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from abi.register import Place
 from abi.registers_host import BAR0
 from tb.cli import main
-from tb.cli.engine import MachineOptions, PytestRun, Script, Shell
+from tb.cli.programs import MachineOptions, PytestRun, Script, Shell
 from tb.cli.regs import MAPS, matching_places
 from tb.engine.toolchain import ToolchainError
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from tb.cli.engine import Script, engine
+from tb.cli.engine import engine
 from tb.cli.options import OutputFile, ScriptFile, machine_options, options_of
+from tb.cli.programs import Script
 
 __all__ = ["trace"]
 

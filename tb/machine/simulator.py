@@ -1,5 +1,6 @@
 """Builds the machine for a simulator."""
 
+import sys
 from pathlib import Path
 
 from amaranth.hdl import Elaboratable
@@ -11,7 +12,13 @@ __all__ = ["HOST_MEMORY", "SIMULATORS", "machine_simulator", "machine_verilog"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SRAM = REPOSITORY / "rtl" / "memory" / "sram.sv"
-DESIGN = ("abi", "rtl", "tb/machine", "tb/engine/build.py")
+DESIGN = (
+    "abi",
+    "rtl",
+    "tb/machine/machine.py",
+    "tb/machine/host_memory.py",
+    "tb/engine/build.py",
+)
 """What decides about the machine's Verilog."""
 
 SIMULATORS = ("verilator", "icarus")
@@ -27,6 +34,7 @@ def _machine() -> Elaboratable:
     # Imported here, since a start from the cache needs no RTL.
     from tb.machine.machine import MachineTop
 
+    print("building the simulator; this takes a minute or two, once", file=sys.stderr)
     return MachineTop()
 
 
