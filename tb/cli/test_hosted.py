@@ -66,6 +66,14 @@ def test_the_device_fixture_starts_from_a_reset(
     model: ModelMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     resets = []
+    ends = []
+
+    class Faults:
+        def __init__(self, _machine: object) -> None:
+            pass
+
+        def end(self) -> None:
+            ends.append(attached_bus().now())
 
     class Machine:
         bus = model.bus
@@ -74,6 +82,7 @@ def test_the_device_fixture_starts_from_a_reset(
             resets.append(attached_bus().now())
 
     monkeypatch.setattr(fixtures, "current_machine", Machine)
+    monkeypatch.setattr(fixtures, "MachineFaults", Faults)
     test = tmp_path / "test_device.py"
     test.write_text(
         "import numpy as np\n"
@@ -86,7 +95,7 @@ def test_the_device_fixture_starts_from_a_reset(
     )
     options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     assert hosted.run_pytest([*options, str(test)]) == 1, "the third test fails, as it must"
-    assert len(resets) == 3
+    assert len(resets) == len(ends) == 3, "no fault outlives its test"
     assert hosted.run_pytest([*options, "-k", "one or two", str(test)]) == 0
     assert hosted.run_pytest([*options, "-k", "four", str(test)]) == 5, "no test is a failure"
 
