@@ -19,7 +19,12 @@ __all__ = [
 
 def refuse(name: str, rule: str, value: object) -> InvalidArgumentError:
     """The error for an argument that breaks a rule."""
-    return InvalidArgumentError(f"{name} must {rule}, not {value!r}")
+    shown = (
+        f"a numpy array of shape {value.shape} and dtype {value.dtype}"
+        if isinstance(value, np.ndarray) and value.size > 8
+        else repr(value)
+    )
+    return InvalidArgumentError(f"{name} must {rule}, not {shown}")
 
 
 def check_integer(name: str, value: object, low: int, high: int | None = None) -> int:

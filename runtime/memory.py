@@ -85,6 +85,14 @@ class DeviceArray:
         """Device address of the first element."""
         return self.buffer.address + self.offset
 
+    def __array__(self, *_arguments: object, **_options: object) -> npt.NDArray[Any]:
+        """Refused: numpy would otherwise wrap the handle, or copy behind the caller's back.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("a DeviceArray must be copied to the host with .numpy()")
+
     @property
     def ndim(self) -> int:
         """Number of dimensions."""

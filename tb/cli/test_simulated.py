@@ -49,6 +49,7 @@ def test_a_failing_script_ends_with_its_own_traceback(tmp_path: Path) -> None:
     assert done.stderr.count("Traceback") == 1
     assert f'File "{tmp_path / "bad.py"}", line 2, in f' in done.stderr
     assert done.stderr.endswith("ValueError: mine\n")
+    assert "actors.py" not in done.stderr, "the frames of the host are of no use to the user"
 
 
 def test_the_prompt_takes_commands_from_a_pipe(tmp_path: Path) -> None:

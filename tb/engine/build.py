@@ -245,6 +245,7 @@ def build_verilator(
     runtime_key = _digest(["runtime", optimise, str(waves), str(bool(header)), *tools])
 
     def make(folder: Path) -> None:
+        print("compiling a simulator (once; the whole machine takes minutes)", file=sys.stderr)
         (folder / "top.v").write_text(text, encoding="utf-8")
         (folder / "top.vlt").write_text(vlt, encoding="utf-8")
         objects = folder / "obj"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import cocotb
@@ -18,6 +19,9 @@ from tb.engine.host import Machine
 from tb.engine.hosting import Hosting
 from tb.engine.job import Job
 
+HOSTING = (Path(__file__).parent, Path(__file__).parents[1] / "cli")
+"""Folders whose frames stand between the simulator and the hosted program."""
+
 
 def _named(name: str) -> Callable[..., Any]:
     """The callable at `module:function`."""
@@ -25,6 +29,19 @@ def _named(name: str) -> Callable[..., Any]:
     if not path:
         raise ValueError(f"a callable is named 'module:function', not {name!r}")
     return attrgetter(path)(import_module(module))
+
+
+def _from_program(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames that host the program, if any other is left."""
+    inner = trace
+    while inner is not None and _hosts(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner or trace
+
+
+def _hosts(filename: str) -> bool:
+    path = Path(filename)
+    return path.parent in HOSTING or filename.startswith("<frozen")
 
 
 def _clockwork(job: Job, hosting: Hosting, dut: Any) -> Clockwork:
@@ -57,8 +74,8 @@ def _hosted(job: Job, hosting: Hosting, dut: Any) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        traceback.print_exception(error.with_traceback(_from_program(error.__traceback__)))
         return 1
     value = outcome[0]
     return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -460,3 +460,15 @@ def test_bad_input(
     assert state(device) == before
     device.synchronize()
     assert device.last_error is None
+
+
+def test_numpy_does_not_take_a_device_array_for_an_object(device: Device) -> None:
+    array = device.zeros((2, 3), np.int8)
+    with pytest.raises(TypeError, match=r"copied to the host with \.numpy\(\)"):
+        np.array(array)
+
+
+def test_an_error_does_not_print_a_whole_array(device: Device) -> None:
+    right = device.zeros((30, 4), np.int8)
+    with pytest.raises(InvalidArgumentError, match=r"not a numpy array of shape \(20, 30\)"):
+        gemm(np.zeros((20, 30), np.int8), right)

@@ -34,7 +34,7 @@ def _machine() -> Elaboratable:
     # Imported here, since a start from the cache needs no RTL.
     from tb.machine.machine import MachineTop
 
-    print("building the simulator; this takes a minute or two, once", file=sys.stderr)
+    print("elaborating the hardware (once for each change of it)", file=sys.stderr)
     return MachineTop()
 
 
