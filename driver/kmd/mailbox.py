@@ -28,6 +28,9 @@ TIMEOUT = 400_000
 SLICE = 20_000
 """Cycles after which the response ring is looked at even if no interrupt came."""
 
+TURN = 100
+"""Cycles between two looks of a host thread that waits for its turn."""
+
 _request_ids = count(1)
 
 
@@ -48,6 +51,7 @@ class Mailbox:
         self._read = self._bar0.response_read.read()
         self._waiting: set[int] = set()
         self._responses: dict[int, dict[str, int]] = {}
+        self._busy = False
         self.late = 0
         self.recovered = 0
 
@@ -80,12 +84,17 @@ class Mailbox:
         with tracing.span("mailbox", kind.name):
             request_id = next(_request_ids)
             message = MESSAGES[kind].pack(kind=kind, request_id=request_id, **fields)
-            self._wait_for_slot(timeout)
-            self._post(message)
-            self._waiting.add(request_id)
+            # One host thread at a time: every register access lets others run.
+            while self._busy:
+                self._bus.wait_interrupt(0, self._bus.now() + TURN)
+            self._busy = True
             try:
+                self._wait_for_slot(timeout)
+                self._post(message)
+                self._waiting.add(request_id)
                 return self._await(request_id, timeout)
             finally:
+                self._busy = False
                 self._waiting.discard(request_id)
                 self._responses.pop(request_id, None)
 

@@ -89,25 +89,30 @@ class Queues:
         self._end_unanswered()
         if not self._free:
             raise OutOfMemoryError(f"all {len(self.live)} queues of the device are in use")
-        number = self._free[0]
+        # Taken before anything waits: another host thread may create a queue meanwhile.
+        number = self._free.pop(0)
         queue = Queue(number, 1 + number, depth_log2, priority, pasid, task_timeout, 0, 0)
-        queue.ring = self._pages.allocate(queue.ring_pages)
         try:
-            queue.indices = self._pages.allocate(1)
+            queue.ring = self._pages.allocate(queue.ring_pages)
             try:
-                self._start(queue)
-            except FirmwareError:
-                self._free.remove(number)
-                self._unanswered.append(queue)
-                raise
+                queue.indices = self._pages.allocate(1)
+                try:
+                    self._start(queue)
+                except FirmwareError:
+                    self._unanswered.append(queue)
+                    raise
+                except BaseException:
+                    self._pages.free(queue.indices)
+                    raise
             except BaseException:
-                self._pages.free(queue.indices)
+                if queue not in self._unanswered:
+                    self._pages.free(queue.ring)
                 raise
         except BaseException:
             if queue not in self._unanswered:
-                self._pages.free(queue.ring)
+                self._free.append(number)
+                self._free.sort()
             raise
-        self._free.remove(number)
         self.live.append(queue)
         return queue
 
