@@ -177,7 +177,10 @@ async def all_channels_at_once(dut: Any) -> None:
 async def busy_channels_refuse_a_start(dut: Any) -> None:
     bench = Bench(dut)
     await bench.reset()
-    await bench.prepare(2, copy_of(20000))
+    long = copy_of(20000)
+    await bench.prepare(2, long)
+    # As the first descriptor of a chain, the source asks for the same, so that every run is long.
+    put_descriptor(bench.memory, HBM, long.descriptor())
     for kind in (DmaStart.COPY, DmaStart.FILL, DmaStart.CHAIN):
         assert await bench.start(2, kind)
         for again in (DmaStart.COPY, DmaStart.FILL, DmaStart.CHAIN):
@@ -188,8 +191,7 @@ async def busy_channels_refuse_a_start(dut: Any) -> None:
         assert await bench.start(1, DmaStart.ABORT)
         assert await bench.start(2, DmaStart.ABORT)
         await bench.finish(0xF)
-        expected = Status.ABORTED if kind is not DmaStart.CHAIN else Status.BAD_DESCRIPTOR
-        assert (await bench.state(2))["status"] in (Status.ABORTED, expected)
+        assert (await bench.state(2))["status"] == Status.ABORTED
         assert all(t.outstanding == 0 for t in bench.reads + bench.writes)
     # Without a run an abort does nothing, now or later.
     assert await bench.start(2, DmaStart.ABORT)
