@@ -88,7 +88,9 @@ class Queues:
             raise InvalidArgumentError(f"task_timeout must be at least 1, not {task_timeout!r}")
         self._end_unanswered()
         if not self._free:
-            raise OutOfMemoryError(f"all {len(self.live)} queues of the device are in use; destroy a stream first")
+            raise OutOfMemoryError(
+                f"all {len(self.live)} queues of the device are in use; destroy a stream first"
+            )
         # Taken before anything waits: another host thread may create a queue meanwhile.
         number = self._free.pop(0)
         queue = Queue(number, 1 + number, depth_log2, priority, pasid, task_timeout, 0, 0)
