@@ -157,7 +157,9 @@ def test_standard_streams_belong_to_the_program() -> None:
 
 def test_interrupt_reaches_the_program() -> None:
     script = (
-        "import sys\n"
+        "import signal, sys\n"
+        # A shell starts its background jobs with this signal ignored, and so these tests.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tb.engine.launch import Job, launch\n"
         "from tb.engine.tests.test_hosting import machine\n"
         f"sys.exit(launch(Job('{HERE}:sleeps_long'), build=machine('verilator'), timeout=60))\n"
