@@ -8,7 +8,7 @@ QUEUES = 16
 DMA_CHANNELS = 4
 """Channels of the DMA engine."""
 
-CORES = 1
+CORES = 2
 """AI cores."""
 
 VECTORS = 32

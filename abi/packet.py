@@ -8,7 +8,6 @@ __all__ = [
     "CHAIN_PACKET",
     "COPY_PACKET",
     "FILL_PACKET",
-    "KERNEL_ARGUMENTS",
     "KERNEL_PACKET",
     "NOP_PACKET",
     "PACKETS",
@@ -18,9 +17,6 @@ __all__ = [
 ]
 
 UMD, FW, HW = Owner.UMD, Owner.FW, Owner.HW
-
-KERNEL_ARGUMENTS = 5
-"""Argument words of a KERNEL packet: the base registers that core commands refer to."""
 
 
 class PacketOpcode(IntEnum):
@@ -114,15 +110,18 @@ SIGNAL_PACKET = Record(
 
 KERNEL_PACKET = Record(
     "KERNEL packet",
-    "Runs a program of core commands on an AI core.",
+    "Runs a kernel for each block of a grid, on the AI cores.",
     *_HEADER,
-    Field("program", 64, UMD, FW, HW, "Device address of the first command, 64-aligned."),
-    Field("commands", 32, UMD, FW, HW, "Number of commands, at least 1."),
+    Field("code", 64, UMD, FW, HW, "Device address of the kernel, 64-aligned."),
+    Field("code_bytes", 32, UMD, FW, HW, "Bytes of the kernel, at least 4."),
+    Field("entry", 32, UMD, FW, HW, "Where execution starts: bytes from its start, 4-aligned."),
+    Field("arguments", 64, UMD, FW, HW, "Device address of the argument block, 64-aligned."),
+    Field("argument_bytes", 32, UMD, FW, HW, "Bytes of the argument block."),
     Field("timeout", 32, UMD, FW, FW, "Cycles after which it is aborted; 0 means the queue's."),
-    *(
-        Field(f"argument{i}", 64, UMD, HW, HW, f"Base register {i} of the commands.")
-        for i in range(KERNEL_ARGUMENTS)
-    ),
+    Field("grid_x", 32, UMD, FW, HW, "Blocks along x, at least 1."),
+    Field("grid_y", 16, UMD, FW, HW, "Blocks along y, at least 1."),
+    Field("grid_z", 16, UMD, FW, HW, "Blocks along z, at least 1."),
+    reserved("reserved", 128),
     bits=512,
 )
 

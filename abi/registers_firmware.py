@@ -7,14 +7,18 @@ from abi.geometry import CORES, DMA_CHANNELS, QUEUES
 from abi.record import Field, Owner
 from abi.register import Access, Place, Register, RegisterMap
 from abi.registers_core import (
-    CORE_ARGUMENT,
+    CORE_ARGUMENTS,
+    CORE_BLOCK_YZ,
+    CORE_BLOCKS,
+    CORE_CODE,
+    CORE_ENTRY,
     CORE_FAULT_ADDRESS,
-    CORE_LENGTH,
-    CORE_PROGRAM,
+    CORE_FAULT_BLOCK,
+    CORE_GRID,
     CORE_RETIRED,
+    CORE_SIZES,
     CORE_START,
     CORE_STATE,
-    KERNEL_ARGUMENTS,
 )
 from abi.registers_dma import (
     DMA_DESTINATION,
@@ -74,7 +78,7 @@ EVENTS = Register(
     Field("doorbell", 1, HW, FW, FW, "A doorbell was rung."),
     Field("fetched", 1, HW, FW, FW, "A packet arrived in packet SRAM."),
     Field("dma", 1, HW, FW, FW, "A DMA channel ended a run."),
-    Field("core", 1, HW, FW, FW, "A core ended a program."),
+    Field("core", 1, HW, FW, FW, "A core ended a block or a scrub."),
     Field("completion", 1, HW, FW, FW, "The completion unit ended an operation."),
     Field("mailbox", 1, HW, FW, FW, "The host published a mailbox request."),
     Field("queue_fault", 1, HW, FW, FW, "A queue faulted: doorbell violation or fetch error."),
@@ -285,16 +289,18 @@ CORE_BLOCK = RegisterMap(
     "Core block",
     "The AI cores.",
     BLOCK_BYTES,
-    Place("program", 0x00, CORE_PROGRAM, CORES, CORE_STRIDE),
-    Place("length", 0x08, CORE_LENGTH, CORES, CORE_STRIDE),
-    Place("start", 0x10, CORE_START, CORES, CORE_STRIDE),
-    Place("state", 0x18, CORE_STATE, CORES, CORE_STRIDE),
-    Place("fault_address", 0x20, CORE_FAULT_ADDRESS, CORES, CORE_STRIDE),
-    Place("retired", 0x28, CORE_RETIRED, CORES, CORE_STRIDE),
-    *(
-        Place(f"argument{i}", 0x30 + 8 * i, CORE_ARGUMENT, CORES, CORE_STRIDE)
-        for i in range(KERNEL_ARGUMENTS)
-    ),
+    Place("code", 0x00, CORE_CODE, CORES, CORE_STRIDE),
+    Place("sizes", 0x08, CORE_SIZES, CORES, CORE_STRIDE),
+    Place("arguments", 0x10, CORE_ARGUMENTS, CORES, CORE_STRIDE),
+    Place("grid", 0x18, CORE_GRID, CORES, CORE_STRIDE),
+    Place("entry", 0x20, CORE_ENTRY, CORES, CORE_STRIDE),
+    Place("block_yz", 0x28, CORE_BLOCK_YZ, CORES, CORE_STRIDE),
+    Place("start", 0x30, CORE_START, CORES, CORE_STRIDE),
+    Place("state", 0x38, CORE_STATE, CORES, CORE_STRIDE),
+    Place("fault_address", 0x40, CORE_FAULT_ADDRESS, CORES, CORE_STRIDE),
+    Place("fault_block", 0x48, CORE_FAULT_BLOCK, CORES, CORE_STRIDE),
+    Place("blocks", 0x50, CORE_BLOCKS, CORES, CORE_STRIDE),
+    Place("retired", 0x58, CORE_RETIRED, CORES, CORE_STRIDE),
 )
 
 FIRMWARE_PORT: dict[int, RegisterMap] = {

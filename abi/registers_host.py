@@ -5,8 +5,10 @@ from abi.geometry import CORES, DMA_CHANNELS, QUEUES, VECTORS
 from abi.record import Field, Owner
 from abi.register import Access, Place, Register, RegisterMap
 from abi.registers_core import (
+    CORE_BLOCKS,
     CORE_COUNTERS,
     CORE_FAULT_ADDRESS,
+    CORE_FAULT_BLOCK,
     CORE_FAULT_INJECTION,
     CORE_RETIRED,
     CORE_STATE,
@@ -62,11 +64,14 @@ CORE_BUFFERS = Register(
     Field("l0b_lines", 16, HW, KMD, KMD, "L0B."),
     Field("l0c_lines", 16, HW, KMD, KMD, "L0C (16 int32 a line)."),
 )
-BIAS_BUFFER = Register(
-    "BIAS_BUFFER",
+CORE_BUFFERS_2 = Register(
+    "CORE_BUFFERS_2",
     Access.RO,
-    "The bias buffer of a core.",
-    Field("bias_lines", 16, HW, KMD, KMD, "Lines of 16 int32."),
+    "More buffers and the Cube of a core.",
+    Field("bias_lines", 16, HW, KMD, KMD, "Bias buffer: lines of 16 int32."),
+    Field("ub_lines", 16, HW, KMD, KMD, "UB: lines of 16 elements of the vector unit."),
+    Field("bf16_depth", 8, HW, KMD, KMD, "bf16 products that a Cube output gains in a cycle."),
+    Field("unused", 24, NONE, NONE, NONE, "Reads as zero."),
 )
 CONTROL = Register(
     "CONTROL",
@@ -140,7 +145,7 @@ BAR0 = RegisterMap(
     Place("capabilities", 0x008, CAPABILITIES),
     Place("memory", 0x010, MEMORY),
     Place("core_buffers", 0x018, CORE_BUFFERS),
-    Place("bias_buffer", 0x020, BIAS_BUFFER),
+    Place("core_buffers_2", 0x020, CORE_BUFFERS_2),
     Place("time", 0x028, TIME),
     Place("control", 0x030, CONTROL),
     Place("reset", 0x038, RESET),
@@ -208,6 +213,8 @@ BAR0 = RegisterMap(
     Place("core_fault_address", 0x3008, CORE_FAULT_ADDRESS, CORES, 0x200),
     Place("core_retired", 0x3010, CORE_RETIRED, CORES, 0x200),
     Place("core_fault_injection", 0x3018, CORE_FAULT_INJECTION, CORES, 0x200),
+    Place("core_fault_block", 0x3020, CORE_FAULT_BLOCK, CORES, 0x200),
+    Place("core_blocks", 0x3028, CORE_BLOCKS, CORES, 0x200),
     *(
         Place(name, 0x3040 + 8 * i, register, CORES, 0x200)
         for i, (name, register) in enumerate(CORE_COUNTERS.items())

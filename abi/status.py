@@ -68,6 +68,10 @@ class Status(IntEnum):
     ABORTED = 0x35
     DEVICE_HANG = 0x36
 
+    # HOST: the kernel's own code is wrong.
+    ILLEGAL_INSTRUCTION = 0x40
+    BREAKPOINT = 0x41
+
 
 def side_of(status: int) -> Side:
     """The side on which a status other than OK lies.
@@ -76,7 +80,7 @@ def side_of(status: int) -> Side:
         ValueError: `status` is no fault.
     """
     match Status(status) >> 4:
-        case 1:
+        case 1 | 4:
             return Side.HOST
         case 2:
             return Side.FIRMWARE
