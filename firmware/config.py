@@ -21,6 +21,9 @@ class CostTable:
     dispatch: int = 8
     """Handing a packet to an engine."""
 
+    block: int = 6
+    """Handing a block of a grid to a core."""
+
     complete: int = 8
     """Book-keeping for a finished packet."""
 
@@ -61,6 +64,9 @@ class FirmwareConfig:
 
     starvation_share: int = 8
     """Of this many contended grants of a resource, one goes to who waits longest."""
+
+    core_quantum: int = 50_000
+    """A task gives a core back after this time if one of the same or a lower band waits for it."""
 
     steps_per_turn: int = 4
     """Scheduling decisions before events are looked at again."""

@@ -1,11 +1,10 @@
-"""The engines: DMA channels, the core and the completion unit, and who works on them."""
+"""DMA channels and the completion unit, and who works on them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from abi.geometry import CORES, DMA_CHANNELS
-from abi.packet import KERNEL_ARGUMENTS, PacketOpcode
-from abi.registers_core import CORE_STATE
+from abi.geometry import DMA_CHANNELS
+from abi.packet import PacketOpcode
 from abi.registers_dma import DMA_STATE, DmaStart
 from abi.registers_firmware import CompletionOperation
 from abi.status import Engine, Status
@@ -20,12 +19,8 @@ DMA_START = {
     PacketOpcode.FILL: DmaStart.FILL,
     PacketOpcode.CHAIN: DmaStart.CHAIN,
 }
-COUNTS = {Resource.DMA: DMA_CHANNELS, Resource.CORE: CORES, Resource.COMPLETION: 1}
-ENGINES = {
-    Resource.DMA: Engine.DMA,
-    Resource.CORE: Engine.CORE,
-    Resource.COMPLETION: Engine.COMPLETION,
-}
+COUNTS = {Resource.DMA: DMA_CHANNELS, Resource.COMPLETION: 1}
+ENGINES = {Resource.DMA: Engine.DMA, Resource.COMPLETION: Engine.COMPLETION}
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,7 @@ class Outcome:
     engine: Engine
     instance: int
     address: int = 0
-    pipe: int = 0
-    command: int = 0
+    detail: int = 0
     value: int = 0
     semaphore_status: int = 0
 
@@ -66,8 +60,6 @@ class Engines:
         match task.resource:
             case Resource.DMA:
                 self._start_dma(task)
-            case Resource.CORE:
-                self._start_core(task)
             case _:
                 self._start_completion(queue, task)
         workers[task.instance] = queue
@@ -99,14 +91,6 @@ class Engines:
                 )
         dma.write_fields("start", channel, kind=DMA_START[task.packet.opcode])
 
-    def _start_core(self, task: Task) -> None:
-        core, index, fields = self._registers.core, task.instance, task.packet.fields
-        core.write("program", fields["program"], index)
-        core.write_fields("length", index, commands=fields["commands"])
-        for i in range(KERNEL_ARGUMENTS):
-            core.write(f"argument{i}", fields[f"argument{i}"], index)
-        core.write_fields("start", index, start=1)
-
     def _start_completion(self, queue: QueueState, task: Task) -> None:
         completion, fields = self._registers.completion, task.packet.fields
         completion.write("address", fields["semaphore"])
@@ -128,8 +112,6 @@ class Engines:
         match task.resource:
             case Resource.DMA:
                 self._registers.dma.write_fields("start", task.instance, kind=DmaStart.ABORT)
-            case Resource.CORE:
-                self._registers.core.write_fields("start", task.instance, start=0)
             case _:
                 raise AssertionError("the completion unit has no abort")
 
@@ -148,8 +130,6 @@ class Engines:
             match resource:
                 case Resource.DMA:
                     outcome = self._dma_outcome(queue, instance)
-                case Resource.CORE:
-                    outcome = self._core_outcome(queue, instance)
                 case _:
                     outcome = self._completion_outcome(queue)
             if outcome is not None:
@@ -164,17 +144,7 @@ class Engines:
         if not status:
             return Outcome(queue, status, Engine.DMA, channel)
         address = self._registers.dma.read("fault_address", channel)
-        return Outcome(queue, status, Engine.DMA, channel, address, command=state["descriptor"])
-
-    def _core_outcome(self, queue: QueueState, index: int) -> Outcome | None:
-        state = CORE_STATE.unpack(self._registers.core.read("state", index))
-        if state["busy"]:
-            return None
-        status = Status(state["status"])
-        if not status:
-            return Outcome(queue, status, Engine.CORE, index)
-        address = self._registers.core.read("fault_address", index)
-        return Outcome(queue, status, Engine.CORE, index, address, state["pipe"], state["command"])
+        return Outcome(queue, status, Engine.DMA, channel, address, detail=state["descriptor"])
 
     def _completion_outcome(self, queue: QueueState) -> Outcome | None:
         completion, task = self._registers.completion, queue.task

@@ -2,11 +2,14 @@
 
 from abi.geometry import CORES, DMA_CHANNELS, QUEUES
 from abi.mailbox import FirmwarePhase
+from abi.registers_core import CoreOperation
 from abi.registers_dma import DmaStart
 from abi.status import Status
 from firmware.config import FirmwareConfig
+from firmware.cores import Cores
 from firmware.dispatch import Engines
 from firmware.faults import FaultKeeper
+from firmware.grids import GridScheduler
 from firmware.heartbeat import Heartbeat, StatusBoard
 from firmware.mailbox import MailboxServer
 from firmware.port import FirmwarePort, PortError
@@ -34,12 +37,14 @@ class Firmware:
         self._heartbeat = Heartbeat(port, self._registers, config)
         self._board = StatusBoard(port, self._registers, config)
         faults = FaultKeeper(port, config.costs.fault)
+        self._cores = Cores(port, self._registers, config)
         self._scheduler = Scheduler(
             port,
             self._registers,
             config,
             sram,
             Engines(port, self._registers),
+            GridScheduler(port, config, sram, self._cores),
             faults,
             self._board,
         )
@@ -61,6 +66,7 @@ class Firmware:
         self._board.enter(FirmwarePhase.BOOTING)
         self._port.compute(self._config.costs.boot)
         self._quiesce()
+        self._cores.boot()
         self._mailbox.resume()
         self._registers.firmware.write("events", ALL)
         self._registers.firmware.write("event_enable", ENABLED)
@@ -75,7 +81,7 @@ class Firmware:
         for channel in range(DMA_CHANNELS):
             registers.dma.write_fields("start", channel, kind=DmaStart.ABORT)
         for core in range(CORES):
-            registers.core.write_fields("start", core, start=0)
+            registers.core.write_fields("start", core, operation=CoreOperation.ABORT)
         limit = self._port.now() + self._config.quiesce_limit
         while self._left_over():
             if self._port.now() >= limit:

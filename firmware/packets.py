@@ -6,7 +6,7 @@ of the check and the time of the use.
 
 from collections.abc import Callable
 
-from abi.address import LINE_BYTES
+from abi.address import ADDRESS_BITS, LINE_BYTES
 from abi.packet import PACKETS, PacketOpcode
 from abi.status import Status
 from firmware.state import Packet, Resource
@@ -24,8 +24,12 @@ RESOURCE_OF = {
 }
 """The engine that each opcode needs."""
 
-AT_LEAST_1 = ("row_bytes", "rows", "commands")
-LINE_ALIGNED = ("descriptor", "semaphore", "program")
+AT_LEAST_1 = ("row_bytes", "rows", "grid_x", "grid_y", "grid_z")
+LINE_ALIGNED = ("descriptor", "semaphore", "code")
+INSTRUCTION_BYTES = 4
+BLOCK_LIMIT = 1 << 32
+"""A grid has fewer blocks than this: their numbers have 32 bits."""
+
 PACKET_WORDS = 8
 OPCODES = {int(opcode): opcode for opcode in PacketOpcode}
 
@@ -75,4 +79,26 @@ def read_packet(
     for name in LINE_ALIGNED:
         if fields.get(name, 0) % LINE_BYTES:
             raise PacketError(Status.MISALIGNED, opcode)
+    if known is PacketOpcode.KERNEL:
+        status = _check_kernel(fields)
+        if status:
+            raise PacketError(status, opcode)
     return Packet(index, known, fields)
+
+
+def _check_kernel(fields: dict[str, int]) -> Status:
+    """The fields of a KERNEL packet; whether its memory answers only an access tells."""
+    code_bytes, entry = fields["code_bytes"], fields["entry"]
+    blocks = fields["grid_x"] * fields["grid_y"] * fields["grid_z"]
+    if code_bytes % INSTRUCTION_BYTES or entry >= code_bytes or blocks >= BLOCK_LIMIT:
+        return Status.BAD_FIELD
+    if entry % INSTRUCTION_BYTES:
+        return Status.MISALIGNED
+    ranges = [(fields["code"], code_bytes)]
+    if fields["argument_bytes"]:
+        if fields["arguments"] % LINE_BYTES:
+            return Status.MISALIGNED
+        ranges.append((fields["arguments"], fields["argument_bytes"]))
+    if any(address + nbytes > 1 << ADDRESS_BITS for address, nbytes in ranges):
+        return Status.ADDRESS_FAULT
+    return Status.OK

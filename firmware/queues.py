@@ -4,9 +4,10 @@ from abi.address import ADDRESS_BITS, LINE_BYTES
 from abi.geometry import MAXIMUM_DEPTH_LOG2, QUEUES, VECTORS
 from abi.mailbox import QueuePhase
 from abi.status import Status
+from firmware.arbiter import PRIORITY_BANDS
 from firmware.faults import FaultKeeper
 from firmware.registers import Registers
-from firmware.scheduler import PRIORITY_BANDS, Scheduler
+from firmware.scheduler import Scheduler
 from firmware.state import DeviceSram, QueueState
 
 __all__ = ["QueueTable"]
@@ -153,7 +154,8 @@ class QueueTable:
             fields |= {
                 "opcode": fault.opcode,
                 "pipe": fault.pipe,
-                "command": fault.command,
+                "detail": fault.detail,
+                "block": fault.block,
                 "status_word": fault.status_word,
                 "fault_packet": fault.packet,
                 "fault_address": fault.address,

@@ -3,19 +3,18 @@
 from abi.mailbox import FirmwareTask
 from abi.packet import PacketOpcode
 from abi.status import Engine, Status
+from firmware.arbiter import Arbiter
 from firmware.config import FirmwareConfig
 from firmware.dispatch import Engines, Outcome
 from firmware.faults import FaultKeeper
+from firmware.grids import GridScheduler
 from firmware.heartbeat import StatusBoard
 from firmware.packets import RESOURCE_OF, PacketError, read_packet
 from firmware.port import FirmwarePort
 from firmware.registers import EVENT, Registers
-from firmware.state import DeviceSram, Fault, Packet, QueueState, Resource, Stage, Task
+from firmware.state import DeviceSram, Fault, Grid, Packet, QueueState, Resource, Stage, Task
 
-__all__ = ["PRIORITY_BANDS", "Arbiter", "Scheduler"]
-
-PRIORITY_BANDS = 4
-"""Band 0 goes first."""
+__all__ = ["Scheduler"]
 
 RELEASE_SLOTS = 4
 """Consumed packets are reported in groups of this many, or when SRAM holds no more."""
@@ -25,31 +24,6 @@ ENGINE_EVENTS = (
     (EVENT["dma"], Resource.DMA),
     (EVENT["core"], Resource.CORE),
 )
-
-
-class Arbiter:
-    """Grants one resource: the first band that has a candidate, in turn inside a band. Of every
-    `share` grants for which bands compete, one goes to whoever waits longest."""
-
-    def __init__(self, share: int) -> None:
-        self._share = share
-        self._contended = 0
-        self._last = [-1] * PRIORITY_BANDS
-
-    def pick(self, candidates: list[QueueState]) -> QueueState:
-        """Choose among at least one candidate."""
-        band = min(queue.priority for queue in candidates)
-        if any(queue.priority != band for queue in candidates):
-            self._contended += 1
-            if self._contended % self._share == 0:
-                return min(candidates, key=lambda queue: queue.since)
-        last = self._last[band]
-        chosen = min(
-            (queue for queue in candidates if queue.priority == band),
-            key=lambda queue: (queue.number <= last, queue.number),
-        )
-        self._last[band] = chosen.number
-        return chosen
 
 
 class Scheduler:
@@ -62,6 +36,7 @@ class Scheduler:
         config: FirmwareConfig,
         sram: DeviceSram,
         engines: Engines,
+        grids: GridScheduler,
         faults: FaultKeeper,
         board: StatusBoard,
     ) -> None:
@@ -70,6 +45,7 @@ class Scheduler:
         self._config = config
         self._sram = sram
         self._engines = engines
+        self._grids = grids
         self._faults = faults
         self._board = board
         self._arbiters = {resource: Arbiter(config.starvation_share) for resource in Resource}
@@ -103,6 +79,10 @@ class Scheduler:
 
     def collect(self, resource: Resource) -> None:
         """Take what an engine has ended."""
+        if resource is Resource.CORE:
+            for queue, fault in self._grids.collect():
+                self._end_kernel(queue, fault)
+            return
         for outcome in self._engines.ended(resource):
             self._end(outcome)
 
@@ -116,6 +96,10 @@ class Scheduler:
         """Make one decision; returns False if there is nothing to decide."""
         live = self._sram.live()
         for _, resource in ENGINE_EVENTS:
+            if resource is Resource.CORE:
+                if self._issue():
+                    return True
+                continue
             ready = [
                 queue
                 for queue in live
@@ -136,6 +120,17 @@ class Scheduler:
         if not takers:
             return False
         self._take(self._pick(Resource.PROCESSOR, takers))
+        return True
+
+    def _issue(self) -> bool:
+        """Let the cores' scheduler make a decision; returns whether there was one to make."""
+        queue = self._grids.step()
+        if queue is None:
+            return False
+        task = queue.task
+        if task is not None:
+            self._board.work(FirmwareTask.DISPATCHING, queue.number, task.packet.index)
+        self._join(queue)
         return True
 
     def _pick(self, resource: Resource, candidates: list[QueueState]) -> QueueState:
@@ -186,6 +181,9 @@ class Scheduler:
         else:
             task = Task(packet, RESOURCE_OF[packet.opcode])
             task.deadline = self._port.now() + self._cap(queue, packet)
+            if packet.opcode is PacketOpcode.KERNEL:
+                x, y, z = (packet.fields[f"grid_{axis}"] for axis in "xyz")
+                task.grid = Grid(x, y, z, self._cap(queue, packet))
             queue.task = task
             self._join(queue)
 
@@ -212,7 +210,7 @@ class Scheduler:
         if status is Status.ABORTED and task.aborted_with:
             status = task.aborted_with
         if status:
-            self._fail(queue, task, outcome, status)
+            self._fail(queue, task, self._fault(queue, task, outcome, status))
         elif packet.opcode is PacketOpcode.WAIT:
             self._end_load(queue, task, outcome)
         else:
@@ -221,25 +219,34 @@ class Scheduler:
             if packet.opcode is PacketOpcode.SIGNAL:
                 self._wake(packet.fields["semaphore"])
 
-    def _fail(self, queue: QueueState, task: Task, outcome: Outcome, status: Status) -> None:
-        packet = task.packet
-        self._board.work(FirmwareTask.HANDLING_FAULT, queue.number, packet.index)
-        self._faults.record(
-            queue,
-            Fault(
-                status,
-                outcome.engine,
-                outcome.instance,
-                queue.number,
-                packet.index,
-                packet.opcode,
-                outcome.address,
-                outcome.pipe,
-                outcome.command,
-            ),
+    def _end_kernel(self, queue: QueueState, fault: Fault | None) -> None:
+        task = queue.task
+        assert task is not None
+        self._port.compute(self._config.costs.complete)
+        if fault is not None:
+            self._fail(queue, task, fault)
+        else:
+            queue.task = None
+            self._finish(queue, task.packet.index, Status.OK)
+
+    @staticmethod
+    def _fault(queue: QueueState, task: Task, outcome: Outcome, status: Status) -> Fault:
+        return Fault(
+            status,
+            outcome.engine,
+            outcome.instance,
+            queue.number,
+            task.packet.index,
+            task.packet.opcode,
+            outcome.address,
+            detail=outcome.detail,
         )
+
+    def _fail(self, queue: QueueState, task: Task, fault: Fault) -> None:
+        self._board.work(FirmwareTask.HANDLING_FAULT, queue.number, task.packet.index)
+        self._faults.record(queue, fault)
         queue.task = None
-        self._finish(queue, packet.index, status)
+        self._finish(queue, task.packet.index, fault.status)
 
     def _end_load(self, queue: QueueState, task: Task, outcome: Outcome) -> None:
         fields, now = task.packet.fields, self._port.now()
@@ -254,7 +261,8 @@ class Scheduler:
             status = Status.WAIT_TIMEOUT
         if status or queue.closing:
             own = Outcome(queue, status, Engine.FIRMWARE, queue.number, fields["semaphore"])
-            self._fail(queue, task, own, status or Status.ABORTED)
+            status = status or Status.ABORTED
+            self._fail(queue, task, self._fault(queue, task, own, status))
             return
         if not task.recheck:
             self._port.note("sleep", queue=queue.number, packet=task.packet.index)
@@ -316,7 +324,13 @@ class Scheduler:
                 # Whoever just made it in time is not aborted.
                 self.collect(task.resource)
                 if queue.task is task:
-                    self._engines.abort(task, Status.KERNEL_TIMEOUT)
+                    self._abort(task, Status.KERNEL_TIMEOUT)
+
+    def _abort(self, task: Task, status: Status) -> None:
+        if task.grid is not None:
+            self._grids.abort(task, status)
+        else:
+            self._engines.abort(task, status)
 
     def close(self, queue: QueueState) -> None:
         """Begin to end a queue: abort what runs, drop what waits."""
@@ -325,7 +339,11 @@ class Scheduler:
         if task is None:
             return
         if task.stage is not Stage.RUNNING:
+            fault = self._grids.interrupted(queue, task) if task.grid is not None else None
+            if fault is not None:
+                self._fail(queue, task, fault)
+                return
             self._faults.discard(queue, task.packet.index)
             queue.task = None
         elif task.resource is not Resource.COMPLETION and not task.aborted_with:
-            self._engines.abort(task, Status.ABORTED)
+            self._abort(task, Status.ABORTED)

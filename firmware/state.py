@@ -17,6 +17,7 @@ __all__ = [
     "CrashRecord",
     "DeviceSram",
     "Fault",
+    "Grid",
     "Packet",
     "QueueState",
     "Resource",
@@ -42,7 +43,7 @@ class Stage(Enum):
     """Checked; waits for its resource."""
 
     RUNNING = auto()
-    """On an engine."""
+    """On an engine; a kernel: on at least one core."""
 
     SLEEPING = auto()
     """A WAIT whose semaphore has not reached its value."""
@@ -58,6 +59,59 @@ class Packet:
 
 
 @dataclass
+class Grid:
+    """The blocks of a kernel, by their numbers: x + `x` * (y + `y` * z)."""
+
+    x: int
+    y: int
+    z: int
+    cycles_left: int
+    """Time that it may still have cores for, as of when it lost its last one."""
+
+    next: int = 0
+    """First block that was never issued."""
+
+    returned: list[int] = field(default_factory=list)
+    """Blocks that were taken back from a core; they are issued again first."""
+
+    in_flight: int = 0
+    """Blocks on cores."""
+
+    fault: "Fault | None" = None
+    """The first failure of a block."""
+
+    stopped: "Fault | None" = None
+    """A block that was aborted."""
+
+    @property
+    def total(self) -> int:
+        """Number of blocks."""
+        return self.x * self.y * self.z
+
+    @property
+    def left(self) -> bool:
+        """Whether blocks are left to issue."""
+        return bool(self.returned) or self.next < self.total
+
+    def take(self) -> int:
+        """The block to issue next."""
+        if self.returned:
+            return self.returned.pop(0)
+        self.next += 1
+        return self.next - 1
+
+    def place(self, block: int) -> tuple[int, int, int]:
+        """Coordinates of a block."""
+        row, x = divmod(block, self.x)
+        z, y = divmod(row, self.y)
+        return x, y, z
+
+    def number(self, x: int, y: int, z: int) -> int:
+        """Number of the block at these coordinates."""
+        return x + self.x * (y + self.y * z)
+
+
+@dataclass(eq=False)
 class Task:
     """The packet that a queue works at. Times are device cycles."""
 
@@ -69,6 +123,9 @@ class Task:
     recheck: int = 0
     aborted_with: Status = Status.OK
     """Why the engine was told to abort; OK: it was not."""
+
+    grid: Grid | None = None
+    """The blocks of a KERNEL."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +140,11 @@ class Fault:
     opcode: int = 0
     address: int = 0
     pipe: int = 0
-    command: int = 0
+    detail: int = 0
+    """PC of a core, else index of the failed descriptor."""
+
+    block: int = 0
+    """Number of the block in its grid."""
 
     @property
     def status_word(self) -> int:
