@@ -1,0 +1,1 @@
+"""Programs of the scalar unit: assembler, disassembler, object files, interpreter, hazards."""

@@ -1,0 +1,1 @@
+"""Tests of the toolchain, which need no simulator."""
