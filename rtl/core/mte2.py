@@ -1,58 +1,87 @@
-"""The MTE2 pipe: LOAD, rows of global memory into L1."""
+"""The MTE2 pipe: LOAD, rows of global memory into L1 or UB."""
 
-from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from abi.address import LINE_BYTES
-from abi.core import LOAD_COMMAND
-from abi.packet import KERNEL_ARGUMENTS
-from abi.status import Status
-from rtl.core.pipe import DONE, ceil_lines, last_line
+from abi.address import ADDRESS_BITS
+from abi.core import LOAD_COMMAND, Local
+from rtl.core.line_walk import LineWalk
+from rtl.core.pipe import DONE, ceil_lines
 from rtl.core.row_issuer import RowIssuer
 from rtl.memory.port import LINE_BITS, LineError, ReadPort
+from rtl.memory.row import OFFSET_BITS
 from rtl.memory.row_reader import RowReader
 
 __all__ = ["Mte2"]
+
+
+def _fill_behind(m: Module, last: Value, fill: Value) -> Value:
+    """A line that is `fill` (8 bits) behind byte `last` (6 bits), else 0; in 64-bit words."""
+    partial, whole = Signal(64, name="fill_partial"), Signal(64, name="fill_whole")
+    m.d.comb += [
+        whole.eq(fill.replicate(8)),
+        partial.eq(whole & ~(Const(2**64 - 1, 64) >> Cat(Const(0, 3), ~last[:3]))),
+    ]
+    words: list[Value] = []
+    for index in range(LINE_BITS // 64):
+        word = Mux(last[3:] == index, partial, 0)
+        words.append(Mux(last[3:] < index, whole, word) if index else word)
+    return Cat(*words)
 
 
 class Mte2(wiring.Component):
     """Executes LOAD commands in order.
 
     The front takes a command, checks it and requests its rows; the back writes the beats that
-    arrive to L1. While the back waits for data, the front may work at the next command.
+    arrive to L1 or UB. While the back waits for data, the front may work at the next command.
+
+    Args:
+        l1_lines, ub_lines: sizes of the buffers.
+        depth: lines in flight.
 
     Members:
-        command: stream of LOAD commands, already checked by the sequencer.
-        done: stream of `DONE`, one per command in order. OK comes when the last line is in L1.
+        command: stream of LOAD commands, already checked by the scalar unit, and the value of
+            their base register.
+        done: stream of `DONE`, one per command in order. OK comes when the last line is written.
         stop: 1 bit; forget all commands, drain what is outstanding; held until `idle`.
-        arguments: base registers, 64 bits each.
         memory: `ReadPort`.
-        write, write_line, write_data: write port of L1, whole lines.
+        write, write_line, write_data: write port of L1, whole lines; it always grants.
+        ub_write, ub_line, ub_data: write port of UB; ub_granted: 1 bit; it happens in this cycle.
         working: 1 bit; a line is written.
         idle: 1 bit; no command is held, nothing is outstanding.
 
-    Timing: 64 bytes a cycle as far as memory gives them and rows are aligned, across rows and
-    commands. First request 6 cycles after the command.
+    Timing: 64 bytes a cycle as far as memory gives them, UB grants and rows are aligned, across
+    rows and commands. First request 6 cycles after the command.
 
     Errors: BUFFER_OVERFLOW and, for rows outside the address space, ADDRESS_FAULT before any
-    access; ADDRESS_FAULT and BUS_ERROR with the line of the first response that failed.
+    access, see `RowIssuer`; ADDRESS_FAULT and BUS_ERROR with the line of the first response that
+    failed.
     """
 
-    def __init__(self, *, l1_lines: int, depth: int = 64) -> None:
+    def __init__(self, *, l1_lines: int, ub_lines: int, depth: int = 64) -> None:
         self._l1_lines = l1_lines
+        self._ub_lines = ub_lines
         self._depth = depth
         super().__init__(
             {
-                "command": In(stream.Signature(LOAD_COMMAND)),
+                "command": In(
+                    stream.Signature(
+                        data.StructLayout({"command": LOAD_COMMAND, "base": ADDRESS_BITS})
+                    )
+                ),
                 "done": Out(stream.Signature(DONE)),
                 "stop": In(1),
-                "arguments": In(64).array(KERNEL_ARGUMENTS),
                 "memory": Out(ReadPort()),
                 "write_data": Out(LINE_BITS),
+                "ub_data": Out(LINE_BITS),
                 "write": Out(1),
                 "write_line": Out(exact_log2(l1_lines)),
+                "ub_write": Out(1),
+                "ub_line": Out(exact_log2(ub_lines)),
+                "ub_granted": In(1),
                 "working": Out(1),
                 "idle": Out(1),
             }
@@ -64,135 +93,67 @@ class Mte2(wiring.Component):
         m.submodules.issuer = issuer = RowIssuer()
         wiring.connect(m, reader.memory, wiring.flipped(self.memory))
         wiring.connect(m, issuer.row, reader.row)
+        wiring.connect(m, issuer.done, wiring.flipped(self.done))
 
         front = Signal(LOAD_COMMAND, reset_less=True)
-        overflow = Signal()
-        end = last_line(front.line, front.rows, front.pitch, ceil_lines(front.row_bytes))
+        base = Signal(ADDRESS_BITS, reset_less=True)
+        to_ub = Signal()
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [front.eq(self.command.payload.command), base.eq(self.command.payload.base)]
         m.d.comb += [
-            overflow.eq(end >= self._l1_lines),
-            *[to.eq(of) for to, of in zip(issuer.arguments, self.arguments, strict=True)],
-            issuer.argument.eq(front.argument),
-            issuer.offset.eq(front.offset),
-            issuer.stride.eq(front.stride),
-            issuer.rows.eq(front.rows),
-            issuer.row_bytes.eq(front.row_bytes),
+            to_ub.eq(front.target == Local.UB),
+            issuer.valid.eq(self.command.valid),
+            self.command.ready.eq(issuer.ready),
+            issuer.base.eq(base),
+            *[
+                getattr(issuer, name).eq(getattr(front, name))
+                for name in (
+                    "offset stride plane_stride rows planes row_bytes line pitch plane_pitch"
+                ).split()
+            ],
+            issuer.lines.eq(ceil_lines(front.row_bytes)),
+            issuer.buffer_lines.eq(Mux(to_ub, self._ub_lines, self._l1_lines)),
             issuer.stop.eq(self.stop),
             reader.flush.eq(self.stop),
+            self.idle.eq(issuer.quiet & reader.idle),
         ]
 
-        receiving = Signal()
-        failed = Signal()
-        finished = Signal()
-        done_count = Signal(2)
-        offered = Signal()
-        taken = Signal()
-        take = Signal()
-        quiet = Signal()
-        status = Signal(8)
-        address = Signal(64)
-        bad_status = Signal(8, reset_less=True)
-        bad_address = Signal(64, reset_less=True)
-        m.d.comb += [
-            take.eq(offered & (~receiving | finished) & ~failed),
-            quiet.eq(~receiving & ~failed & (done_count == 0)),
-        ]
-        with m.If(take):
-            m.d.sync += taken.eq(1)
-        with m.FSM(name="front_state"):
-            with m.State("Empty"):
-                m.d.comb += [
-                    self.command.ready.eq(1),
-                    self.idle.eq(quiet & issuer.finished & reader.idle),
-                ]
-                m.d.sync += taken.eq(0)
-                with m.If(self.command.valid):
-                    m.d.sync += front.eq(self.command.payload)
-                    m.next = "Check the bounds"
-            with m.State("Check the bounds"):
-                m.d.comb += issuer.start.eq(~overflow)
-                m.d.sync += [bad_status.eq(Status.BUFFER_OVERFLOW), bad_address.eq(0)]
-                m.next = "Check the addresses"
-                with m.If(overflow):
-                    m.next = "Report a fault"
-            with m.State("Check the addresses"):
-                with m.If(issuer.checked):
-                    m.next = "Issue rows"
-                    with m.If(issuer.bad):
-                        m.d.sync += [
-                            bad_status.eq(Status.ADDRESS_FAULT),
-                            bad_address.eq(issuer.address),
-                        ]
-                        m.next = "Report a fault"
-                with m.If(self.stop):
-                    m.next = "Empty"
-            with m.State("Issue rows"):
-                m.d.comb += offered.eq(~taken)
-                with m.If((issuer.finished & (taken | take)) | self.stop):
-                    m.next = "Empty"
-            with m.State("Report a fault"):
-                with m.If(quiet):
-                    m.d.comb += [
-                        self.done.valid.eq(1),
-                        status.eq(bad_status),
-                        address.eq(bad_address),
-                    ]
-                with m.If(self.done.valid & self.done.ready | self.stop):
-                    m.next = "Empty"
+        walk = LineWalk(m, "walk")
+        ub = Signal(reset_less=True)
+        tail = Signal(OFFSET_BITS, reset_less=True)
+        fill = Signal(8, reset_less=True)
+        with m.If(issuer.take):
+            walk.load(
+                line=front.line,
+                lines=issuer.lines,
+                rows=front.rows,
+                pitch=front.pitch,
+                planes=front.planes,
+                plane_pitch=front.plane_pitch,
+            )
+            m.d.sync += [ub.eq(to_ub), tail.eq(front.row_bytes[:6] - 1), fill.eq(front.fill)]
 
-        # The back.
-        line = Signal(16, reset_less=True)
-        row_line = Signal(16, reset_less=True)
-        pitch = Signal(16, reset_less=True)
-        rows = Signal(16, reset_less=True)
         beat = reader.data
-        accept = Signal()
+        good = beat.payload.error == LineError.OK
+        arrived = issuer.active & beat.valid
+        line = Signal(LINE_BITS)
+        behind = _fill_behind(m, tail, Mux(beat.payload.last, fill, 0)[:8])
         m.d.comb += [
-            accept.eq(receiving & beat.valid),
-            beat.ready.eq(receiving | self.stop),
-            self.write.eq(accept & (beat.payload.error == LineError.OK)),
-            self.write_line.eq(line),
-            self.write_data.eq(beat.payload.data),
-            self.working.eq(self.write),
-            finished.eq(self.write & beat.payload.last & (rows == 1)),
+            # The reader leaves zeros behind a row.
+            line.eq(beat.payload.data | behind),
+            beat.ready.eq((issuer.active & (~self.ub_write | self.ub_granted)) | self.stop),
+            self.write.eq(arrived & good & ~ub),
+            self.write_line.eq(walk.line),
+            self.write_data.eq(line),
+            self.ub_write.eq(arrived & good & ub),
+            self.ub_line.eq(walk.line),
+            self.ub_data.eq(line),
+            self.working.eq(self.write | (self.ub_write & self.ub_granted)),
+            issuer.finished.eq(self.working & walk.is_last),
+            issuer.failing.eq(arrived & ~good),
+            issuer.fault.eq(reader.fault),
+            issuer.fault_line.eq(reader.fault_line),
         ]
-        with m.If(self.write):
-            m.d.sync += line.eq(line + 1)
-            with m.If(beat.payload.last):
-                m.d.sync += [
-                    line.eq(row_line + pitch),
-                    row_line.eq(row_line + pitch),
-                    rows.eq(rows - 1),
-                ]
-        with m.If(finished):
-            m.d.sync += receiving.eq(0)
-        with m.If(take):
-            m.d.sync += [
-                receiving.eq(1),
-                line.eq(front.line),
-                row_line.eq(front.line),
-                pitch.eq(front.pitch),
-                rows.eq(front.rows),
-            ]
-        with m.If(accept & (beat.payload.error != LineError.OK)):
-            m.d.sync += [receiving.eq(0), failed.eq(1)]
-
-        # Commands that ended well come before the one that failed.
-        with m.If(done_count != 0):
-            m.d.comb += self.done.valid.eq(1)
-        with m.Elif(failed):
-            bus = reader.fault == LineError.BUS
-            m.d.comb += [
-                self.done.valid.eq(1),
-                status.eq(Mux(bus, Status.BUS_ERROR, Status.ADDRESS_FAULT)),
-                address[exact_log2(LINE_BYTES) :].eq(reader.fault_line),
-            ]
-            with m.If(self.done.ready):
-                m.d.sync += failed.eq(0)
-        m.d.comb += Cat(self.done.payload.status, self.done.payload.address).eq(
-            Cat(status, address)
-        )
-        taken_ok = (done_count != 0) & self.done.ready
-        m.d.sync += done_count.eq(done_count + finished - taken_ok)
-        with m.If(self.stop):
-            m.d.sync += [receiving.eq(0), failed.eq(0), done_count.eq(0)]
+        with m.If(self.working):
+            walk.step()
         return m

@@ -21,7 +21,7 @@ from rtl.core.pipe import DONE
 from rtl.memory.sram import Sram
 from tb.blocks.harness import run_block
 from tb.blocks.streams import StreamSink, StreamSource, reset_dut
-from tb.models.core import CoreModel
+from tb.models.pipes import PipesModel
 
 LINES = {"l0a_lines": 64, "l0b_lines": 128, "l0c_lines": 128}
 
@@ -100,11 +100,15 @@ class Bench:
 
     def __init__(self, dut: Any) -> None:
         self.dut = dut
-        self.model = CoreModel({}, **LINES)
+        self.model = PipesModel({}, l1_lines=1, bias_lines=1, ub_lines=1, **LINES)
         self.working = 0
         self.first_work: int | None = None
         self.last_work = 0
         self.cycle = 0
+
+    def execute(self, command: bytes) -> tuple[Status, int]:
+        """Execute a command on the model."""
+        return self.model.execute(CommandOpcode.MMAD, MMAD_COMMAND.unpack_bytes(command))
 
     async def start(self, stall: float = 0.0) -> None:
         dut = self.dut
@@ -188,7 +192,7 @@ async def run_all(bench: Bench, commands: list[bytes], cycles: int = 100000) -> 
     expected = []
     for command in commands:
         bench.commands.send(int.from_bytes(command, "little"))
-        status, address = bench.model.execute(command)
+        status, address = bench.execute(command)
         expected.append({"status": int(status), "address": address})
     received = await bench.done.wait(before + len(commands), cycles)
     assert received[before:] == expected
@@ -247,7 +251,7 @@ async def faults(dut: Any) -> None:
     wide = {"a_pitch": 0xFFFF, "b_pitch": 0xFFFF, "c_pitch": 0xFFFF, "rows": 0xFFFF}
     tiles = {"k_tiles": 0xFFFF, "n_tiles": 0xFFFF}
     for fields in ({**fits, "rows": 0x4001, "a_pitch": 4}, {**fits, **wide}, {**fits, **tiles}):
-        assert bench.model.execute(mmad(**fields)) == (Status.BUFFER_OVERFLOW, 0)
+        assert bench.execute(mmad(**fields)) == (Status.BUFFER_OVERFLOW, 0)
         await run_all(bench, [mmad(**fields)])
 
 
@@ -260,7 +264,7 @@ async def injected_error(dut: Any) -> None:
     for xor in (1, 0x8000, 0x7FFF, 0xFFFF):
         dut.product_xor.value = xor
         command = mmad(**fields)
-        bench.model.execute(command)
+        bench.execute(command)
         seen = len(bench.done.received)
         bench.commands.send(int.from_bytes(command, "little"))
         await bench.done.wait(seen + 1)
