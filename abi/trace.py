@@ -1,4 +1,9 @@
-"""Trace events that leave the RTL: 64 bits each, with a cycle stamp that the sink adds."""
+"""Trace events that leave the RTL: 64 bits each, with a cycle stamp that the sink adds.
+
+Source CORE, instance: number of the core: BEGIN (argument: number of the block in its grid) and
+END (status) of each block. Source PIPE, instance: 8 * core + pipe: BEGIN (PC of the npu.issue) and
+END (status, then that PC from bit 8) of each command but NOPs; spans of a pipe do not overlap.
+"""
 
 from enum import IntEnum
 
@@ -10,7 +15,7 @@ HW, HOST = Owner.HW, Owner.HOST
 
 
 class TraceSource(IntEnum):
-    """Unit that an event comes from; instances (channel, pipe) are in `instance`."""
+    """Unit that an event comes from; instances (channel, core, pipe) are in `instance`."""
 
     DOORBELL = 1
     FETCHER = 2
@@ -39,7 +44,7 @@ TRACE_EVENT = Record(
     "Trace event",
     "One event of the RTL.",
     Field("source", TraceSource, HW, HOST, HOST, "Unit.", bits=8),
-    Field("instance", 8, HW, HOST, HOST, "Queue, channel, pipe or vector."),
+    Field("instance", 8, HW, HOST, HOST, "Queue, channel, core, 8 * core + pipe, or vector."),
     Field("code", TraceCode, HW, HOST, HOST, "What happened.", bits=8),
     Field("argument", 40, HW, HOST, HOST, "Index, address or status, by source."),
     bits=64,

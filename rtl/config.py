@@ -32,10 +32,19 @@ class NpuConfig:
     """L0B buffer, right operand: 32 KiB."""
 
     l0c_lines: int = 1024
-    """L0C buffer, int32 sums: 64 KiB, in two halves."""
+    """L0C buffer, int32 or fp32 sums: 64 KiB, in two halves."""
 
     bias_lines: int = 64
     """Bias buffer: 1024 int32."""
+
+    ub_lines: int = 2048
+    """UB, of the vector unit: 128 KiB, in four banks."""
+
+    bf16_depth: int = 4
+    """bf16 products that each output of the Cube gains in a cycle."""
+
+    instruction_cache_lines: int = 128
+    """Instruction cache of a scalar unit: 8 KiB."""
 
     reads_in_flight: int = 64
     """Lines that a DMA channel or MTE2 has outstanding at most."""

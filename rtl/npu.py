@@ -16,14 +16,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from abi.address import HOST_PORT_ADDRESS_BITS
-from abi.core import Pipe
 from abi.registers_core import CORE_COUNTERS
 from abi.registers_firmware import FIRMWARE_PORT_ADDRESS_BITS
 from abi.trace import TRACE_EVENT
 from rtl.clocking import gated_domain, work_of
 from rtl.completion.completion_unit import CompletionUnit
 from rtl.config import NpuConfig
-from rtl.core.core import AiCore
+from rtl.core.core import UNITS, AiCore
 from rtl.dma.engine import DmaEngine
 from rtl.host.axi_lite import AxiLitePort
 from rtl.host.firmware_interface import FirmwareInterface
@@ -36,6 +35,7 @@ from rtl.trace.collector import TraceCollector
 
 __all__ = ["Npu"]
 
+CORE_BUFFERS = ("l1_lines", "l0a_lines", "l0b_lines", "l0c_lines", "bias_lines", "ub_lines")
 CONTROL, BULK = 0, 1
 """Priority classes of the crossbar's ports."""
 
@@ -49,10 +49,11 @@ class Npu(wiring.Component):
           ▲         │ mailbox        ▲              │
           │         ▼                │ registers    ▼
         fw ──► FirmwareInterface ────┴► DMA ─────► Crossbar ─► HBM
-                                     ├► core ────►    └──────► HostLink ─► host_axi
+                                     ├► cores ───►    └──────► HostLink ─► host_axi
                                      └► completion, interrupts ─► ┘
 
-    Every unit has a clock of its own that stops while it sleeps (`rtl.clocking`).
+    Every unit has a clock of its own that stops while it sleeps (`rtl.clocking`). Those of a
+    core's parts hang off the core's, so that a sleeping core has a single gate.
 
     Members:
         host: AxiLitePort, slave; config space and BARs (28-bit byte addresses).
@@ -84,25 +85,24 @@ class Npu(wiring.Component):
         config = self.config
         host = HostInterface(
             hbm_bytes=config.hbm_bytes,
-            buffer_lines={
-                name: getattr(config, name)
-                for name in ("l1_lines", "l0a_lines", "l0b_lines", "l0c_lines", "bias_lines")
-            },
+            core_sizes={name: getattr(config, name) for name in (*CORE_BUFFERS, "bf16_depth")},
         )
         firmware = FirmwareInterface()
         queue, completion = QueueUnit(), CompletionUnit()
         channels = [f"dma{channel}" for channel in range(config.dma_channels)]
         dma = DmaEngine(channels=len(channels), channel_domains=channels)
-        pipes = {pipe: f"core0_{pipe.name.lower()}" for pipe in Pipe}
-        core = AiCore(
-            l1_lines=config.l1_lines,
-            l0a_lines=config.l0a_lines,
-            l0b_lines=config.l0b_lines,
-            l0c_lines=config.l0c_lines,
-            bias_lines=config.bias_lines,
-            domains=pipes,
-        )
-        reads, writes = self._initiators(host, queue, completion, dma, core)
+        cores = [
+            AiCore(
+                core=number,
+                **{name: getattr(config, name) for name in CORE_BUFFERS},
+                bf16_depth=config.bf16_depth,
+                cache_lines=config.instruction_cache_lines,
+                depth=config.reads_in_flight,
+                domains={unit: f"core{number}_{unit}" for unit in UNITS},
+            )
+            for number in range(config.cores)
+        ]
+        reads, writes = self._initiators(host, queue, completion, dma, cores)
         crossbar = Crossbar(
             readers=[priority for priority, _ in reads],
             writers=[priority for priority, _ in writes],
@@ -136,21 +136,28 @@ class Npu(wiring.Component):
             ("queue", ~queue.idle | queue.wake),
             ("completion", ~completion.idle | completion.wake | work_of(completion)),
             ("dma", dma.front_active),
-            ("core0", ~core.idle | work_of(core)),
+            *((f"core{number}", work_of(core)) for number, core in enumerate(cores)),
             ("crossbar", work_of(crossbar)),
             ("hbm", work_of(hbm)),
             ("link", work_of(link)),
             *((name, dma.channel_active[channel]) for channel, name in enumerate(channels)),
-            *((name, core.pipe_active[pipe]) for pipe, name in pipes.items()),
         ):
             gated_domain(m, name, enable=enable, reset=reset, source="root")
+        for number, core in enumerate(cores):
+            for unit in UNITS:
+                gated_domain(
+                    m,
+                    f"core{number}_{unit}",
+                    enable=getattr(core.active, unit),
+                    source=f"core{number}",
+                )
         for name, unit, domain in (
             ("host_interface", host, "registers"),
             ("firmware_interface", firmware, "firmware"),
             ("queue", queue, "queue"),
             ("completion", completion, "completion"),
             ("dma", dma, "dma"),
-            ("core0", core, "core0"),
+            *((f"core{number}", core, f"core{number}") for number, core in enumerate(cores)),
             ("crossbar", crossbar, "crossbar"),
             ("hbm", hbm, "hbm"),
             ("link", link, "link"),
@@ -174,7 +181,8 @@ class Npu(wiring.Component):
         connect(m, firmware.packet_bus, queue.packet_bus)
         connect(m, firmware.dma_bus, dma.bus)
         connect(m, firmware.completion_bus, completion.bus)
-        connect(m, firmware.core_bus, core.bus)
+        for number, core in enumerate(cores):
+            connect(m, getattr(firmware, f"core{number}_bus"), core.bus)
         connect(m, completion.interrupt, host.interrupt)
 
         # The first edge that counts is the third after the reset at the port.
@@ -188,14 +196,18 @@ class Npu(wiring.Component):
             completion.time.eq(time),
             host.link_quiet.eq(link.outstanding_none),
         ]
-        self._settings(m, host, crossbar, link, core)
-        self._status(m, host, firmware, queue, completion, dma, core, crossbar)
-        self._trace(m, host, queue, completion, dma, core, reset)
+        self._settings(m, host, crossbar, link, cores)
+        self._status(m, host, firmware, queue, completion, dma, cores, crossbar)
+        self._trace(m, host, queue, completion, dma, cores, reset)
         return m
 
     @staticmethod
     def _settings(
-        m: Module, host: HostInterface, crossbar: Crossbar, link: HostLink, core: AiCore
+        m: Module,
+        host: HostInterface,
+        crossbar: Crossbar,
+        link: HostLink,
+        cores: list[AiCore],
     ) -> None:
         """What the host sets, one cycle later.
 
@@ -207,7 +219,7 @@ class Npu(wiring.Component):
             (link.bus_master, host.bus_master),
             (crossbar.window_base, host.window_base),
             (crossbar.window_limit, host.window_limit),
-            (core.product_xor, host.product_xor[0]),
+            *((core.product_xor, host.product_xor[i]) for i, core in enumerate(cores)),
         )
         wanted = Cat(source for _, source in pairs)
         held = Signal(len(wanted))
@@ -221,23 +233,23 @@ class Npu(wiring.Component):
         queue: QueueUnit,
         completion: CompletionUnit,
         dma: DmaEngine,
-        core: AiCore,
+        cores: list[AiCore],
     ) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
         """Everything that reads or writes memory, with its priority class."""
         channels = range(len(dma.read_ports))
         reads = [
             (CONTROL, queue.read_port),
             (CONTROL, completion.read_port),
-            (CONTROL, core.program_port),
+            *((CONTROL, core.read_port) for core in cores),
             *((BULK, dma.read_ports[channel]) for channel in channels),
-            (BULK, core.load_port),
+            *((BULK, core.load_port) for core in cores),
         ]
         writes = [
             (CONTROL, queue.write_port),
             (CONTROL, completion.write_port),
             (CONTROL, host.interrupt_port),
             *((BULK, dma.write_ports[channel]) for channel in channels),
-            (BULK, core.store_port),
+            *((BULK, core.store_port) for core in cores),
         ]
         return reads, writes
 
@@ -249,7 +261,7 @@ class Npu(wiring.Component):
         queue: QueueUnit,
         completion: CompletionUnit,
         dma: DmaEngine,
-        core: AiCore,
+        cores: list[AiCore],
         crossbar: Crossbar,
     ) -> None:
         """Events to the firmware, and what BAR0 shows."""
@@ -259,7 +271,7 @@ class Npu(wiring.Component):
             firmware.fetched_event.eq(queue.fetched_event),
             firmware.queue_fault_event.eq(queue.fault_event),
             firmware.dma_event.eq(dma.done),
-            firmware.core_event.eq(core.done),
+            firmware.core_event.eq(Cat(core.done for core in cores).any()),
             firmware.completion_event.eq(completion.done),
             firmware.mailbox_event.eq(host.mailbox_event),
             firmware.interrupt_fault_event.eq(host.interrupt_fault),
@@ -275,13 +287,19 @@ class Npu(wiring.Component):
             host.link_write_bytes.eq(crossbar.host_write_bytes),
             host.hbm_read_bytes.eq(crossbar.hbm_read_bytes),
             host.hbm_write_bytes.eq(crossbar.hbm_write_bytes),
-            host.core_state[0].eq(core.state),
-            host.core_fault_address[0].eq(core.fault_address),
-            host.core_retired[0].commands.eq(core.retired),
         ]
-        m.d.comb += [
-            host.core_counters[0][name].eq(getattr(core.counters, name)) for name in CORE_COUNTERS
-        ]
+        for i, core in enumerate(cores):
+            m.d.comb += [
+                host.core_state[i].eq(core.state),
+                host.core_fault_address[i].eq(core.fault_address),
+                host.core_fault_block[i].eq(core.fault_block),
+                host.core_blocks[i].eq(core.blocks),
+                host.core_retired[i].commands.eq(core.retired),
+                *(
+                    host.core_counters[i][name].eq(getattr(core.counters, name))
+                    for name in CORE_COUNTERS
+                ),
+            ]
         for shown, values in (
             (host.queue_doorbell, queue.doorbells),
             (host.queue_fetched, queue.fetched),
@@ -303,7 +321,7 @@ class Npu(wiring.Component):
         queue: QueueUnit,
         completion: CompletionUnit,
         dma: DmaEngine,
-        core: AiCore,
+        cores: list[AiCore],
         reset: Value,
     ) -> None:
         """Gathers the trace of all units."""
@@ -312,7 +330,7 @@ class Npu(wiring.Component):
             (completion.trace, completion.trace_dropped),
             (host.interrupt_trace, host.interrupt_trace_dropped),
             (dma.trace, dma.trace_dropped),
-            (core.trace, core.trace_dropped),
+            *((core.trace, core.trace_dropped) for core in cores),
         ]
         collector = TraceCollector(sources=len(sources))
         enable = ~collector.idle | collector.wake

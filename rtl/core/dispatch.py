@@ -5,10 +5,12 @@ from amaranth.lib import data
 from abi.address import ADDRESS_BITS
 from abi.core import COMMAND_BYTES, FLAGS
 
-__all__ = ["DISPATCH", "FLAG_OPERATION", "QUEUED", "SCALAR_FAULT"]
+__all__ = ["COMMAND_BITS", "DISPATCH", "FLAG_OPERATION", "QUEUED", "SCALAR_FAULT"]
+
+COMMAND_BITS = 8 * COMMAND_BYTES
 
 _QUEUED = {
-    "command": 8 * COMMAND_BYTES,
+    "command": COMMAND_BITS,
     "base": ADDRESS_BITS,
     "wait": FLAGS,
     "set": FLAGS,
@@ -16,8 +18,9 @@ _QUEUED = {
 }
 
 QUEUED = data.StructLayout(_QUEUED)
-"""A command in a pipe's queue. `base` is the value of the base register that it names, at issue;
-`wait` and `set` are masks of flags; `pc` is the instruction that issued it."""
+"""A valid command in a pipe's queue; `base` is the value, at issue, of the base register that
+bits 8 to 11 of the command name; `wait` and `set` are masks of flags; `pc` is that of the
+npu.issue."""
 
 DISPATCH = data.StructLayout({**_QUEUED, "pipe": 3})
 """A command for the queue of `pipe`; the other fields as in `QUEUED`."""

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from abi.address import PACKET_BYTES, SRAM_SLOTS_PER_QUEUE
-from abi.geometry import QUEUES
+from abi.geometry import CORES, QUEUES
 from abi.registers_firmware import (
     COMPLETION_BASE,
     COMPLETION_BLOCK,
@@ -52,7 +52,12 @@ WINDOWS = {
     "queue": Window(base=QUEUE_BASE, nbytes=QUEUE_BLOCK.nbytes),
     "dma": Window(base=DMA_BASE, nbytes=DMA_BLOCK.nbytes),
     "completion": Window(base=COMPLETION_BASE, nbytes=COMPLETION_BLOCK.nbytes),
-    "core": Window(base=CORE_BASE, nbytes=CORE_BLOCK.nbytes),
+    **{
+        f"core{core}": Window(
+            base=CORE_BASE + CORE_BLOCK.address("code", core), nbytes=CORE_BLOCK["code"].stride
+        )
+        for core in range(CORES)
+    },
     "packet": Window(base=PACKET_SRAM_BASE, nbytes=QUEUES * SRAM_SLOTS_PER_QUEUE * PACKET_BYTES),
 }
 
@@ -68,8 +73,9 @@ class FirmwareInterface(wiring.Component):
 
     Members:
         fw: AxiLitePort, slave.
-        mailbox_bus, queue_bus, dma_bus, completion_bus, core_bus, packet_bus: RegisterPort,
-            initiator; offsets in the mailbox's window, the blocks, and packet SRAM.
+        mailbox_bus, queue_bus, dma_bus, completion_bus, packet_bus: RegisterPort, initiator;
+            offsets in the mailbox's window, the blocks, and packet SRAM.
+        core0_bus, core1_bus, ...: RegisterPort, initiator; offsets in the part of the core.
         isolate: in; from HostInterface.
         time: 64 bits in.
         doorbell_event, fetched_event, dma_event, core_event, completion_event, mailbox_event,

@@ -11,7 +11,14 @@ from abi.address import BAR0_BASE, BAR2_BASE, CONFIG_BASE, HOST_PORT_ADDRESS_BIT
 from abi.config_space import CONFIG_SPACE
 from abi.doorbell import DOORBELL_PAGE
 from abi.geometry import CORES, DMA_CHANNELS, QUEUES, VECTORS
-from abi.registers_core import CORE_COUNTERS, CORE_FAULT_ADDRESS, CORE_RETIRED, CORE_STATE
+from abi.registers_core import (
+    CORE_BLOCKS,
+    CORE_COUNTERS,
+    CORE_FAULT_ADDRESS,
+    CORE_FAULT_BLOCK,
+    CORE_RETIRED,
+    CORE_STATE,
+)
 from abi.registers_dma import DMA_BYTES, DMA_CYCLES, DMA_STATE
 from abi.registers_firmware import FIRMWARE_STATE, HEARTBEAT, MAILBOX_INDEX
 from abi.registers_host import BAR0, BAR0_BYTES, DEVICE_MAGIC
@@ -50,6 +57,7 @@ SAMPLED = (
     "dma_cycles",
     "core_state",
     "core_retired",
+    "core_blocks",
     *CORE_COUNTERS,
 )
 
@@ -74,7 +82,7 @@ class HostInterface(wiring.Component):
 
     Args:
         hbm_bytes: for MEMORY.
-        buffer_lines: fields of CORE_BUFFERS and BIAS_BUFFER, by name.
+        core_sizes: fields of CORE_BUFFERS and CORE_BUFFERS_2, by name.
         drain_cycles: bound of the drain before a reset.
 
     Members, for the chip:
@@ -106,17 +114,18 @@ class HostInterface(wiring.Component):
         firmware_state: FIRMWARE_STATE. heartbeat: HEARTBEAT.
         queue_doorbell, queue_fetched, queue_consumed, queue_state: QUEUES registers each.
         dma_state, dma_bytes, dma_cycles: DMA_CHANNELS registers each.
-        core_state, core_fault_address, core_retired: CORES registers each.
+        core_state, core_fault_address, core_fault_block, core_retired, core_blocks: CORES
+            registers each.
         core_counters: CORES x CORE_COUNTER_VALUES.
 
     Timing: arvalid to rvalid 4 cycles, awvalid and wvalid to bvalid 4 cycles.
     """
 
     def __init__(
-        self, *, hbm_bytes: int, buffer_lines: Mapping[str, int], drain_cycles: int = 4096
+        self, *, hbm_bytes: int, core_sizes: Mapping[str, int], drain_cycles: int = 4096
     ) -> None:
         self.hbm_bytes = hbm_bytes
-        self.buffer_lines = dict(buffer_lines)
+        self.core_sizes = dict(core_sizes)
         self.drain_cycles = drain_cycles
         members: dict[str, Any] = {
             "host": In(AxiLitePort(address_bits=HOST_PORT_ADDRESS_BITS)),
@@ -137,7 +146,9 @@ class HostInterface(wiring.Component):
             "dma_cycles": In(DMA_CYCLES).array(DMA_CHANNELS),
             "core_state": In(CORE_STATE).array(CORES),
             "core_fault_address": In(CORE_FAULT_ADDRESS).array(CORES),
+            "core_fault_block": In(CORE_FAULT_BLOCK).array(CORES),
             "core_retired": In(CORE_RETIRED).array(CORES),
+            "core_blocks": In(CORE_BLOCKS).array(CORES),
             "core_counters": In(CORE_COUNTER_VALUES).array(CORES),
         }
         members |= {name: In(64) for name in ("time", "doorbell_refused", *COUNTERS)}
@@ -268,11 +279,13 @@ class HostInterface(wiring.Component):
                 "vectors": VECTORS,
             },
             "memory": {"hbm_bytes": self.hbm_bytes},
-            "core_buffers": {
-                name: self.buffer_lines[name] for name in BAR0["core_buffers"].register.fields
-            },
-            "bias_buffer": {
-                name: self.buffer_lines[name] for name in BAR0["bias_buffer"].register.fields
+            **{
+                place: {
+                    name: self.core_sizes[name]
+                    for name in BAR0[place].register.fields
+                    if name != "unused"
+                }
+                for place in ("core_buffers", "core_buffers_2")
             },
         }
         for name, values in constants.items():
@@ -286,7 +299,8 @@ class HostInterface(wiring.Component):
         for name in (
             *("queue_doorbell", "queue_fetched", "queue_consumed", "queue_state"),
             *("dma_state", "dma_bytes", "dma_cycles"),
-            *("core_state", "core_fault_address", "core_retired"),
+            *("core_state", "core_fault_address", "core_fault_block"),
+            *("core_retired", "core_blocks"),
         ):
             for index, value in enumerate(getattr(self, name)):
                 m.d.comb += bank.member(name, index).as_value().eq(value.as_value())

@@ -11,10 +11,10 @@ from rtl.host.firmware_interface import FirmwareInterface
 from rtl.host.host_interface import HostInterface
 from tb.blocks.host.gated import join
 
-__all__ = ["BUFFER_LINES", "DRAIN_CYCLES", "HBM_BYTES", "InterfaceBench"]
+__all__ = ["CORE_SIZES", "DRAIN_CYCLES", "HBM_BYTES", "InterfaceBench"]
 
 HBM_BYTES = 64 << 20
-BUFFER_LINES = {
+CORE_SIZES = {
     "l1_lines": 4096,
     "l0a_lines": 512,
     "l0b_lines": 511,
@@ -45,7 +45,7 @@ class InterfaceBench(wiring.Component):
 
     def __init__(self) -> None:
         self._host = HostInterface(
-            hbm_bytes=HBM_BYTES, buffer_lines=BUFFER_LINES, drain_cycles=DRAIN_CYCLES
+            hbm_bytes=HBM_BYTES, core_sizes=CORE_SIZES, drain_cycles=DRAIN_CYCLES
         )
         self._firmware = FirmwareInterface()
         members: dict[str, Any] = {"cycles": Out(64), "sleeping": Out(1), "fw_event": Out(1)}

@@ -28,7 +28,7 @@ from rtl.host.config_space import CLASS_CODE, REVISION
 from rtl.host.host_interface import COUNTERS
 from tb.blocks.harness import run_block
 from tb.blocks.host.axi_port import AxiPort
-from tb.blocks.host.interface_bench import BUFFER_LINES, DRAIN_CYCLES, HBM_BYTES, InterfaceBench
+from tb.blocks.host.interface_bench import CORE_SIZES, DRAIN_CYCLES, HBM_BYTES, InterfaceBench
 from tb.blocks.host.register_agent import RegisterTarget
 from tb.blocks.host.register_check import check_map
 from tb.blocks.memory.agents import LineMemory, WriteTarget
@@ -108,8 +108,8 @@ class Bench:
                 "vectors": VECTORS,
             },
             "memory": {"hbm_bytes": HBM_BYTES},
-            "core_buffers": {n: BUFFER_LINES[n] for n in BAR0["core_buffers"].register.fields},
-            "bias_buffer": {"bias_lines": BUFFER_LINES["bias_lines"]},
+            "core_buffers": {n: CORE_SIZES[n] for n in BAR0["core_buffers"].register.fields},
+            "bias_buffer": {"bias_lines": CORE_SIZES["bias_lines"]},
         }
         for name, fields in constants.items():
             self.shown[name, 0] = BAR0[name].register.pack(fields)
