@@ -165,7 +165,8 @@ NOP_COMMAND = Record(
     "NOP command",
     "Waits for and sets flags on a pipe without other work.",
     _OPCODE,
-    reserved("reserved", 248),
+    reserved("reserved_header", 24),
+    Field("ignored", 224, Owner.NONE, Owner.NONE, Owner.NONE, "Words 1 to 7 are not looked at."),
     bits=256,
 )
 
