@@ -64,7 +64,9 @@ class CodeGenerator:
         self._spilled: dict[Scalar, int] = {}
         self._free = list(reversed(TEMPORARIES))
         # All words are zero when a block starts.
-        self._known = {(pipe, index): 0 for pipe in PIPES for index in range(1, 8)}
+        self._known: dict[tuple[Pipe, int], int] = {
+            (pipe, index): 0 for pipe in PIPES for index in range(1, 8)
+        }
         self._labels = count()
         self._lines: dict[Buffer, Scalar] = {}
         self._commands: dict[Command, list[Scalar]] = {}

@@ -9,6 +9,7 @@ at a time. A pipe works in order, so accesses of one pipe need none.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from abi.core import FLAGS, CommandOpcode, Pipe
 from runtime.compiler.errors import CompileError
@@ -67,7 +68,7 @@ def synchronise(nodes: list[Node]) -> list[Primed]:
         phases = _phases(items, buffer)
         if len(phases) < 2:
             continue
-        edges = list(zip(phases, phases[1:], strict=False))
+        edges = list(pairwise(phases))
         if region.repeats:
             edges.append((phases[-1], phases[0]))
             primed.append(Primed(used + len(edges) - 1, buffer.slots))
