@@ -1,5 +1,6 @@
 """Prints programs of the scalar unit as text that the assembler takes."""
 
+import re
 from collections.abc import Mapping
 
 from abi.isa import REGISTER_NAMES, Format
@@ -30,10 +31,8 @@ def disassemble_word(word: int, pc: int = 0, labels: Mapping[int, str] | None = 
             texts[slot.name] = hex(value) if instruction.format is Format.UPPER else str(value)
         else:
             texts[slot.name] = NAMED[slot.kind](value).name
-    operands = instruction.format.value
-    for name in sorted(texts, key=len, reverse=True):
-        operands = operands.replace(name, "{" + name + "}")
-    return f"{instruction.name} {operands.format(**texts)}".strip()
+    operands = re.sub(r"[a-z]\w*", lambda name: texts[name[0]], instruction.format.value)
+    return f"{instruction.name} {operands}".strip()
 
 
 def disassemble(code: bytes, symbols: Mapping[str, int] | None = None) -> str:
