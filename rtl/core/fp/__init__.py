@@ -1,0 +1,1 @@
+"""IEEE 754 binary32 arithmetic: fused multiply-add, conversions, comparisons."""
