@@ -64,7 +64,7 @@ class BlockQueue(wiring.Component):
         bus: `RegisterPort`, target of `CORE_REGISTERS`.
         block: `BLOCK`; stable from `flush` or `start` to the end of the block.
         flush: 1 bit for one cycle, before `start`; empty the instruction cache.
-        start: 1 bit for one cycle. abort: 1 bit, until `stop`. scrub: 1 bit for one cycle.
+        start: 1 bit for one cycle. cancel: 1 bit, until `stop`. scrub: 1 bit for one cycle.
         running: 1 bit; the scoreboard is busy. stop: 1 bit; it ends a block.
         finished: 1 bit for one cycle; a block has ended.
         fault, fault_valid: `SCALAR_FAULT` and 1 bit for one cycle; a block failed.
@@ -84,7 +84,7 @@ class BlockQueue(wiring.Component):
                 "block": Out(BLOCK),
                 "flush": Out(1),
                 "start": Out(1),
-                "abort": Out(1),
+                "cancel": Out(1),
                 "scrub": Out(1),
                 "running": In(1),
                 "stop": In(1),
@@ -119,7 +119,7 @@ class BlockQueue(wiring.Component):
             self.state.busy.eq(working),
             self.state.pending.eq(held),
             self.done.eq(self.finished | self.scrubbed),
-            self.idle.eq(bank.idle & ~working & ~self.abort),
+            self.idle.eq(bank.idle & ~working & ~self.cancel),
             *[
                 Value.cast(bank.member(name)).eq(Value.cast(getattr(self, name)))
                 for name in ("state", "fault_address", "fault_block", "blocks")
@@ -196,9 +196,9 @@ class BlockQueue(wiring.Component):
 
         goes_on = take | self.start | (self.running & ~self.stop)
         with m.If(operation[CoreOperation.ABORT] & goes_on):
-            m.d.sync += self.abort.eq(1)
+            m.d.sync += self.cancel.eq(1)
         with m.Elif(self.stop):
-            m.d.sync += self.abort.eq(0)
+            m.d.sync += self.cancel.eq(0)
         m.d.sync += self.scrub.eq(operation[CoreOperation.SCRUB])
 
         # Outcome.

@@ -198,7 +198,7 @@ class AiCore(wiring.Component):
         wiring.connect(m, scalar.flag, board.flag)
         m.d.comb += [
             board.start.eq(blocks.start),
-            board.abort.eq(blocks.abort),
+            board.cancel.eq(blocks.cancel),
             board.block.eq(blocks.block.number),
             blocks.running.eq(board.busy),
             blocks.stop.eq(board.stop),

@@ -46,7 +46,7 @@ class Scoreboard(wiring.Component):
         core: number of the core, for the trace.
 
     Members:
-        start: 1 bit, when not busy. abort: 1 bit, at any time.
+        start: 1 bit, when not busy. cancel: 1 bit, at any time; end the block with ABORTED.
         block: 40 bits; number of the block, for the trace.
         flag: stream of `FLAG_OPERATION`.
         scalar_fault, scalar_fault_valid: of the scalar unit, until `stop`.
@@ -82,7 +82,7 @@ class Scoreboard(wiring.Component):
         super().__init__(
             {
                 "start": In(1),
-                "abort": In(1),
+                "cancel": In(1),
                 "block": In(40),
                 "flag": In(stream.Signature(FLAG_OPERATION)),
                 "scalar_fault": In(SCALAR_FAULT),
@@ -191,7 +191,7 @@ class Scoreboard(wiring.Component):
         m.d.sync += stuck_for.eq(0)
         with m.If(~running):
             pass
-        with m.Elif(self.abort):
+        with m.Elif(self.cancel):
             m.d.comb += failing.eq(Status.ABORTED)
         for p in PIPES:
             # A span's END must not overtake its BEGIN.

@@ -20,6 +20,8 @@ CORE_SIZES = {
     "l0b_lines": 511,
     "l0c_lines": 1024,
     "bias_lines": 64,
+    "ub_lines": 2048,
+    "bf16_depth": 4,
 }
 DRAIN_CYCLES = 100
 

@@ -16,6 +16,7 @@ from abi.registers_core import CORE_COUNTERS
 from abi.registers_firmware import (
     COMPLETION_BASE,
     CORE_BASE,
+    CORE_BLOCK,
     DMA_BASE,
     FIRMWARE_BASE,
     FIRMWARE_BLOCK,
@@ -35,11 +36,12 @@ from tb.blocks.memory.agents import LineMemory, WriteTarget
 from tb.blocks.streams import StreamSink, StreamSource, reset_dut
 
 MSI = HOST_BASE + MSI_BUS_ADDRESS
+CORE_STRIDE = CORE_BLOCK["code"].stride
 BLOCKS = {
     "queue": (QUEUE_BASE, 0x1000),
     "dma": (DMA_BASE, 0x1000),
     "completion": (COMPLETION_BASE, 0x1000),
-    "core": (CORE_BASE, 0x1000),
+    **{f"core{i}": (CORE_BASE + i * CORE_STRIDE, CORE_STRIDE) for i in range(CORES)},
     "packet": (PACKET_SRAM_BASE, 0x2000),
 }
 EVENTS = ("doorbell", "fetched", "dma", "core", "completion", "mailbox", "queue_fault")
@@ -86,7 +88,7 @@ class Bench:
                 continue
             if unit not in counts and place.name not in (*COUNTERS, "doorbell_refused"):
                 continue
-            if place.name in ("core_buffers",):
+            if place.name.startswith("core_buffers"):
                 continue
             for index in range(place.count):
                 value = random.getrandbits(place.register.size)
@@ -108,8 +110,10 @@ class Bench:
                 "vectors": VECTORS,
             },
             "memory": {"hbm_bytes": HBM_BYTES},
-            "core_buffers": {n: CORE_SIZES[n] for n in BAR0["core_buffers"].register.fields},
-            "bias_buffer": {"bias_lines": CORE_SIZES["bias_lines"]},
+            **{
+                place: {n: CORE_SIZES[n] for n in BAR0[place].register.fields if n != "unused"}
+                for place in ("core_buffers", "core_buffers_2")
+            },
         }
         for name, fields in constants.items():
             self.shown[name, 0] = BAR0[name].register.pack(fields)
@@ -161,7 +165,7 @@ async def every_register_of_the_firmware_port(dut: Any) -> None:
             assert bench.blocks[name].log[-1] == (offset, True, value, 0xFF)
             assert await bench.fw.read(base + offset) == value
             assert bench.blocks[name].log[-1][:2] == (offset, False)
-    for hole in (0x5000, 0xF000, 0x12000, 0xFFFF8):
+    for hole in (0x4200, 0x5000, 0xF000, 0x12000, 0xFFFF8):
         assert await bench.fw.access_read(hole) == (0, False)
         assert not await bench.fw.access_write(hole, 1)
 
@@ -351,8 +355,8 @@ async def reset_under_traffic(dut: Any) -> None:
         await firmware.write(fw("firmware_state"), 3)
         await firmware.write(fw("response_write"), 9)
         # One firmware access hangs in a block; the reset has to end it.
-        bench.blocks["core"].silent = True
-        hanging = cocotb.start_soon(firmware.access_read(CORE_BASE))
+        bench.blocks["core1"].silent = True
+        hanging = cocotb.start_soon(firmware.access_read(CORE_BASE + CORE_STRIDE))
         answers: list[bool] = []
 
         async def use(port: AxiPort, addresses: list[int], answers: list[bool]) -> None:
@@ -377,8 +381,8 @@ async def reset_under_traffic(dut: Any) -> None:
         assert all(task.done() for task in tasks)
         assert hanging.result()[1] is False
         assert not all(answers)
-        bench.blocks["core"].silent = False
-        bench.blocks["core"].reset()
+        bench.blocks["core1"].silent = False
+        bench.blocks["core1"].reset()
         for _ in range(DRAIN_CYCLES):
             await RisingEdge(dut.clk)
         state = BAR0["reset_state"].register.unpack(await host.read(bar0("reset_state")))
