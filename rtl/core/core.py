@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth import Cat, DomainRenamer, Module, Mux, Signal
+from amaranth import Cat, DomainRenamer, Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -48,12 +48,12 @@ class AiCore(wiring.Component):
     """Runs blocks of kernels.
 
     ```
-    bus ─► BlockQueue ─► ScalarUnit ─► 6 queues ─► Scoreboard (flags) ─┬─► MTE2 : memory ─► L1 UB
-                                                                       ├─► MTE1 : L1 ─► L0A L0B L0C bias
-                                                                       ├─► Cube : L0A x L0B ─► L0C
-                                                                       ├─► FIXPIPE : L0C ─► memory UB
-                                                                       ├─► VECTOR : UB ─► UB
-                                                                       └─► MTE3 : UB ─► memory L1
+    bus ─► BlockQueue ─► ScalarUnit ─► 6 queues ─► Scoreboard ─┬─► MTE2 : memory ─► L1 UB
+                                                    (flags)    ├─► MTE1 : L1 ─► L0A L0B L0C bias
+                                                               ├─► Cube : L0A x L0B ─► L0C
+                                                               ├─► FIXPIPE : L0C ─► memory UB
+                                                               ├─► VECTOR : UB ─► UB
+                                                               └─► MTE3 : UB ─► memory L1
     ```
 
     L0A, L0B and the bias buffer have one read and one write port each; L1 too, which MTE2 and
@@ -170,7 +170,6 @@ class AiCore(wiring.Component):
                 l0a_lines=of["l0a_lines"],
                 l0b_lines=of["l0b_lines"],
                 l0c_lines=l0c,
-                bf16_depth=self._bf16_depth,
             ),
             Pipe.FIXPIPE: Fixpipe(l0c_lines=l0c, bias_lines=bias, ub_lines=ub, depth=depth),
             Pipe.VECTOR: VectorUnit(lines=ub),
@@ -256,7 +255,7 @@ class AiCore(wiring.Component):
             counters.running.eq(board.busy),
             counters.line_read.eq(self.load_port.response.valid & self.load_port.response.ready),
             counters.written.eq(fixpipe.acknowledged + mte3.acknowledged),
-            counters.macs.eq(Mux(cube.bf16, CUBE_SIDE * self._bf16_depth, CUBE_SIDE * CUBE_SIDE)),
+            counters.macs.eq(CUBE_SIDE * CUBE_SIDE),
             *[getattr(self.counters, name).eq(getattr(counters, name)) for name in CORE_COUNTERS],
             self.idle.eq(board.idle & blocks.idle & ~scrubber.finished),
         ]
@@ -377,32 +376,32 @@ class AiCore(wiring.Component):
             m.d.comb += [l0c.fill_line.eq(mte1.write_line), l0c.fill_data.eq(mte1.write_data)]
 
         ub = self._add(m, "ub", UnifiedBuffer(lines=self._sizes["ub_lines"]))
-        readers = (
-            *((vector, f"{operand}_") for operand in "abc"),
-            (mte3, "ub_"),
-        )
-        for i, (unit, prefix) in enumerate(readers):
-            member = {
-                part: getattr(unit, f"{prefix}{part}")
-                for part in ("read", "line", "granted", "data")
-            }
+        for i in range(3):
             m.d.comb += [
-                ub.read[i].eq(member["read"]),
-                ub.read_line[i].eq(member["line"]),
-                member["granted"].eq(ub.read_granted[i]),
-                member["data"].eq(ub.read_data[i]),
+                ub.read[i].eq(vector.read[i]),
+                ub.read_line[i].eq(vector.read_line[i]),
+                vector.read_granted[i].eq(ub.read_granted[i]),
+                vector.read_data[i].eq(ub.read_data[i]),
             ]
-        for i, (unit, prefix) in enumerate(((vector, ""), (mte2, "ub_"), (fixpipe, "ub_"))):
+        m.d.comb += [
+            ub.read[3].eq(mte3.ub_read),
+            ub.read_line[3].eq(mte3.ub_line),
+            mte3.ub_granted.eq(ub.read_granted[3]),
+            mte3.ub_data.eq(ub.read_data[3]),
+            ub.write[0].eq(vector.write | scrub("ub")),
+            ub.write_line[0].eq(scrubber.line),
+            vector.write_granted.eq(ub.write_granted[0]),
+        ]
+        with m.If(vector.write):
             m.d.comb += [
-                ub.write[i].eq(getattr(unit, f"{prefix}write")),
-                ub.write_line[i].eq(getattr(unit, f"{prefix}line")),
-                ub.write_data[i].eq(getattr(unit, f"{prefix}data")),
-                getattr(unit, f"{prefix}granted").eq(ub.write_granted[i]),
+                ub.write_line[0].eq(vector.write_line),
+                ub.write_data[0].eq(vector.write_data),
             ]
-        with m.If(scrub("ub")):
+        for i, unit in ((1, mte2), (2, fixpipe)):
             m.d.comb += [
-                ub.write[0].eq(1),
-                ub.write_line[0].eq(scrubber.line),
-                ub.write_data[0].eq(0),
+                ub.write[i].eq(unit.ub_write),
+                ub.write_line[i].eq(unit.ub_line),
+                ub.write_data[i].eq(unit.ub_data),
+                unit.ub_granted.eq(ub.write_granted[i]),
             ]
         m.d.comb += self.active.ub.eq(Cat(*ub.read, *ub.write).any())

@@ -188,7 +188,9 @@ class Scoreboard(wiring.Component):
         failing = Signal(8)
         m.d.comb += fault.status.eq(failing)
         gives = Signal()
-        m.d.sync += stuck_for.eq(0)
+        # A register, since what the scalar unit waits for depends on what happens here.
+        blocked = Signal()
+        m.d.sync += [stuck_for.eq(0), blocked.eq(self.scalar_blocked)]
         with m.If(~running):
             pass
         with m.Elif(self.cancel):
@@ -245,7 +247,7 @@ class Scoreboard(wiring.Component):
         visible = Cat(*[(self.queued[p] == 0) | self.head_valid[p] for p in PIPES]).all()
         # A flag that is there, or a barrier with nothing before it, lets the scalar unit go on.
         needs = self.flag.valid | self.dispatch_blocked | ~nothing_queued
-        with m.Elif(nothing_in_flight & visible & self.scalar_blocked & needs):
+        with m.Elif(nothing_in_flight & visible & blocked & needs):
             m.d.sync += stuck_for.eq(stuck_for + 1)
             with m.If(stuck_for == STUCK_CYCLES):
                 m.d.comb += failing.eq(Status.FLAG_DEADLOCK)
