@@ -9,6 +9,7 @@ from abi.core import CommandOpcode, Local, Pipe
 from abi.isa import Special
 from runtime.compiler import scalar as expressions
 from runtime.compiler.errors import CompileError
+from runtime.compiler.functions import VectorFunctions
 from runtime.compiler.ir import (
     Access,
     Barrier,
@@ -25,14 +26,13 @@ from runtime.compiler.ir import (
 from runtime.compiler.matrix import MatrixOperations
 from runtime.compiler.scalar import Binary, Scalar, ScalarLike, SpecialValue, Variable, scalar
 from runtime.compiler.tile import ELEMENT_BYTES, Tile, lines_of, most
-from runtime.compiler.vector import VectorOperations
 
 __all__ = ["KernelBuilder"]
 
 Shape = tuple[ScalarLike, ScalarLike]
 
 
-class KernelBuilder(VectorOperations, MatrixOperations):
+class KernelBuilder(VectorFunctions, MatrixOperations):
     """Records what a kernel does: loops of the scalar unit, loads, operations on tiles, stores.
 
     The kernel's function runs once, when it is compiled; numbers that are not known then are

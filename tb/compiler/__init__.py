@@ -1,0 +1,1 @@
+"""Tests of the kernel compiler, on the golden models."""
