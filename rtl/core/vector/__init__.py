@@ -1,0 +1,1 @@
+"""The vector unit: element-wise operations, reductions, packing and data movement in UB."""
