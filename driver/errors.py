@@ -36,7 +36,8 @@ class NpuError(Exception):
     Attributes: `side` (HOST: the submission is wrong, FIRMWARE: it was not processed, DEVICE: its
     execution failed), `status`, `engine` (the unit that detected it), `instance` (number of that
     unit), `queue`, `packet` (ring index), `address` (device address), `in_flight` (what had not
-    finished), each None or empty where it is not known.
+    finished), and of a kernel `pipe`, `pc` (bytes from the start of its code), `block` (x, y, z)
+    and `block_number`, each None or empty where it is not known.
     """
 
     default_side = Side.HOST
@@ -54,6 +55,9 @@ class NpuError(Exception):
         queue: int | None = None,
         packet: int | None = None,
         address: int | None = None,
+        pipe: Pipe | None = None,
+        pc: int | None = None,
+        block_number: int | None = None,
         in_flight: tuple[str, ...] = (),
     ) -> None:
         self.message = message
@@ -64,8 +68,19 @@ class NpuError(Exception):
         self.queue = queue
         self.packet = packet
         self.address = address
+        self.pipe = pipe
+        self.pc = pc
+        self.block_number = block_number
+        self.block: tuple[int, int, int] | None = None
         self.in_flight = in_flight
         super().__init__(message)
+
+    def locate(self, grid: tuple[int, int, int]) -> None:
+        """Give the failed block its coordinates in `grid`, the numbers of blocks along x, y, z."""
+        if self.block_number is not None:
+            row, x = divmod(self.block_number, grid[0])
+            z, y = divmod(row, grid[1])
+            self.block = (x, y, z)
 
     def __str__(self) -> str:
         places = [self.side.value]
@@ -74,6 +89,13 @@ class NpuError(Exception):
         if self.engine is not Engine.NONE:
             unit = self.engine.name
             places.append(unit if self.instance is None else f"{unit} {self.instance}")
+        if self.pipe is not None:
+            places.append(f"pipe {self.pipe.name}")
+        if self.pc is not None:
+            places.append(f"pc {self.pc:#x}")
+        if self.block_number is not None:
+            shown = self.block_number if self.block is None else self.block
+            places.append(f"block {shown}")
         if self.queue is not None:
             places.append(f"queue {self.queue}")
         if self.packet is not None:
@@ -231,7 +253,7 @@ _MEANING: dict[Status, str] = {
     Status.ADDRESS_FAULT: "an access went where the device has no memory for it",
     Status.DOORBELL_VIOLATION: "a doorbell moved backwards or past the ring's depth",
     Status.BAD_COMMAND: "a core command is malformed",
-    Status.MISALIGNED: "an address is not aligned to 64 bytes",
+    Status.MISALIGNED: "an address is not aligned",
     Status.BUFFER_OVERFLOW: "a core command reaches behind an on-chip buffer",
     Status.DEPENDENCY_FAILED: "what this work waited for has failed",
     Status.BAD_SEQUENCE: "a packet carries another ring index: its slot was stale",
@@ -246,6 +268,8 @@ _MEANING: dict[Status, str] = {
     Status.FLAG_OVERFLOW: "a flag of a core was set too often",
     Status.ABORTED: "it was aborted",
     Status.DEVICE_HANG: "a unit makes no progress",
+    Status.ILLEGAL_INSTRUCTION: "a kernel executed what is no instruction",
+    Status.BREAKPOINT: "a kernel stopped at a breakpoint",
 }
 
 
@@ -255,13 +279,14 @@ def fault_from_status(
     packet: int | None = None,
     address: int | None = None,
     pipe: int | None = None,
-    command: int | None = None,
+    detail: int = 0,
+    block: int | None = None,
     in_flight: tuple[str, ...] = (),
 ) -> NpuError:
     """The error for a status word that reports a fault.
 
     `packet` is the full ring index where it is known (the word holds its low 32 bits), `address`
-    the failing device address, `pipe` and `command` the place in a core program.
+    the failing device address. `pipe`, `detail` and `block` are those of RESPONSE_QUEUE.
 
     Raises:
         ValueError: the word's status is no fault.
@@ -270,11 +295,9 @@ def fault_from_status(
     status, engine = Status(fields["status"]), Engine(fields["engine"])
     side = side_of(status)
     message = _MEANING.get(status, status.name)
-    if engine is Engine.CORE and command is not None:
-        unit = Pipe(pipe).name if pipe in list(Pipe) else "the sequencer"
-        message += f" (command {command} on {unit})"
-    elif engine is Engine.DMA and command:
-        message += f" (after {command} descriptors)"
+    if engine is Engine.DMA and detail:
+        message += f" (after {detail} descriptors)"
+    in_core = engine is Engine.CORE and pipe is not None
     return _BY_STATUS.get(status, _BY_SIDE[side])(
         message,
         side=side,
@@ -284,5 +307,8 @@ def fault_from_status(
         queue=fields["queue"],
         packet=fields["packet"] if packet is None else packet,
         address=address or None,
+        pipe=Pipe(pipe) if in_core and pipe in list(Pipe) else None,
+        pc=detail if in_core else None,
+        block_number=block if in_core else None,
         in_flight=in_flight,
     )

@@ -6,7 +6,7 @@ from abi.geometry import CORES
 from abi.registers_core import CORE_STATE, CoreOperation
 from abi.status import Engine, Status
 from firmware.config import FirmwareConfig
-from firmware.port import FirmwarePort
+from firmware.port import FirmwarePort, PortError
 from firmware.registers import Registers
 from firmware.state import Fault, QueueState, Task
 
@@ -41,7 +41,7 @@ class Core:
     """It was told to abort."""
 
     since: int = 0
-    """When the present task got it."""
+    """When it last went from idle to work."""
 
     ended: int = 0
     """CORE_BLOCKS as far as it is accounted for."""
@@ -106,6 +106,8 @@ class Cores:
         """Hand the next block of a task to a core that is idle or has room."""
         grid = task.grid
         assert grid is not None
+        if not core.blocks:
+            core.since = self._port.now()
         if core.task is not task:
             self._load(core, queue, task)
         self._port.compute(self._config.costs.block)
@@ -114,7 +116,17 @@ class Cores:
         if core.row != (y, z):
             self._registers.write_fields("block_yz", core.number, y=y, z=z)
             core.row = (y, z)
-        self._registers.write_fields("start", core.number, operation=CoreOperation.START, block_x=x)
+        try:
+            self._registers.write_fields(
+                "start", core.number, operation=CoreOperation.START, block_x=x
+            )
+        except PortError:
+            # The block that runs has just failed: the core takes no more, and tells soon.
+            if not core.blocks:
+                raise
+            grid.returned.insert(0, block)
+            core.stopping = True
+            return
         grid.in_flight += 1
         core.blocks.append(block)
         self._port.note(
@@ -140,7 +152,6 @@ class Cores:
         )
         registers.write_fields("entry", number, offset=fields["entry"])
         core.queue, core.task, core.pasid = queue, task, queue.pasid
-        core.since = self._port.now()
         self._port.note(
             "dispatch",
             queue=queue.number,
@@ -165,7 +176,8 @@ class Cores:
                 core.scrubbing, core.pasid = False, None
             return Report()
         if not state["status"] and not core.stopping:
-            return self._take(core, len(core.blocks) - state["busy"] - state["pending"])
+            # Right behind a START both bits are 1 although it is the only block.
+            return self._take(core, max(0, len(core.blocks) - state["busy"] - state["pending"]))
         if state["busy"]:
             return Report()
         # It failed or was told to abort, and has drained.

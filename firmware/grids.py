@@ -41,8 +41,9 @@ class GridScheduler:
         if not wanting:
             return None
         idle = [core for core in self._cores.all if core.idle]
-        if idle:
-            chosen = self._pick(wanting)
+        takers = [queue for queue in wanting if self._may_take(queue, idle)]
+        if takers:
+            chosen = self._pick(takers)
             # Rather a core that needs no cleaning first.
             return self._give(min(idle, key=lambda core: core.is_foreign(chosen)), chosen)
         for core in self._cores.all:
@@ -66,10 +67,20 @@ class GridScheduler:
         return (
             task is not None
             and task.grid is not None
-            and task.grid.left
+            and task.grid.remaining > 0
             and not task.aborted_with
             and not queue.closing
         )
+
+    def _may_take(self, queue: QueueState, idle: list[Core]) -> bool:
+        """Whether an idle core helps a queue: one that it may use as it is, or one to clean as
+        long as fewer are being cleaned than it has blocks."""
+        if any(not core.is_foreign(queue) for core in idle):
+            return True
+        assert queue.task is not None
+        assert queue.task.grid is not None
+        scrubs = sum(core.scrubbing for core in self._cores.all)
+        return bool(idle) and scrubs < queue.task.grid.remaining
 
     def _pick(self, wanting: list[QueueState]) -> QueueState:
         self._port.compute(self._config.costs.pick)
@@ -133,7 +144,7 @@ class GridScheduler:
             grid.fault = report.fault
             self.abort(task, task.aborted_with or report.fault.status)
         grid.stopped = grid.stopped or report.stopped
-        if not grid.in_flight and task.stage is Stage.RUNNING and grid.left:
+        if not grid.in_flight and task.stage is Stage.RUNNING and grid.remaining:
             task.stage = Stage.READY
             grid.cycles_left = max(1, task.deadline - self._port.now())
 
@@ -141,7 +152,7 @@ class GridScheduler:
     def _is_over(task: Task) -> bool:
         grid = task.grid
         assert grid is not None
-        return not grid.in_flight and (bool(task.aborted_with) or not grid.left)
+        return not grid.in_flight and (bool(task.aborted_with) or not grid.remaining)
 
     @staticmethod
     def _outcome(queue: QueueState, task: Task) -> Fault | None:
@@ -149,7 +160,7 @@ class GridScheduler:
         assert grid is not None
         if grid.fault is not None:
             return grid.fault
-        if not grid.left:
+        if not grid.remaining:
             return None
         if grid.stopped is not None:
             return replace(grid.stopped, status=task.aborted_with)

@@ -89,9 +89,9 @@ class Grid:
         return self.x * self.y * self.z
 
     @property
-    def left(self) -> bool:
-        """Whether blocks are left to issue."""
-        return bool(self.returned) or self.next < self.total
+    def remaining(self) -> int:
+        """Blocks that are left to issue."""
+        return len(self.returned) + self.total - self.next
 
     def take(self) -> int:
         """The block to issue next."""
@@ -158,7 +158,7 @@ class Fault:
         )
 
 
-@dataclass
+@dataclass(eq=False)
 class QueueState:
     """A queue that exists. `head` is the ring index of the next packet to take; `fetched` is
     what is known of QUEUE_FETCHED, `released` was last written to QUEUE_CONSUMED."""

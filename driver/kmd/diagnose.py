@@ -43,6 +43,7 @@ class Diagnosis:
             bar0.queue_consumed[queue.number].read(),
             bar0.queue_fetched[queue.number].read(),
             *(core.read() for core in bar0.core_retired),
+            *(core.read() for core in bar0.core_blocks),
             *(channel.read() for channel in bar0.dma_bytes),
         )
 
@@ -148,7 +149,10 @@ class Diagnosis:
                 found.append(f"DMA {i}: busy, {bar0.dma_bytes[i].read()} bytes written")
         for i, core in enumerate(bar0.core_state):
             if core.field("busy"):
-                found.append(f"core {i}: busy, {bar0.core_retired[i].read()} commands retired")
+                found.append(
+                    f"core {i}: busy, {bar0.core_blocks[i].read()} blocks ended, "
+                    f"{bar0.core_retired[i].read()} commands retired"
+                )
         return tuple(found)
 
     def _hang(self, queue: Queue, timeout: int, in_flight: tuple[str, ...]) -> NpuError:
@@ -162,7 +166,8 @@ class Diagnosis:
                 packet=state["fault_packet"],
                 address=state["fault_address"],
                 pipe=state["pipe"],
-                command=state["command"],
+                detail=state["detail"],
+                block=state["block"],
                 in_flight=in_flight,
             )
         if state["phase"] == QueuePhase.WAITING:

@@ -12,7 +12,8 @@ __all__ = ["DeviceProperties", "probe"]
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What the device is made of. Sizes in bytes or, for the core's buffers, lines of 64 bytes."""
+    """What the device is made of. Sizes in bytes or, for the core's buffers, lines of 64 bytes.
+    `bf16_depth`: bf16 products that an output of the Cube gains in a cycle."""
 
     vendor: int
     device: int
@@ -28,6 +29,8 @@ class DeviceProperties:
     l0b_lines: int
     l0c_lines: int
     bias_lines: int
+    ub_lines: int
+    bf16_depth: int
 
 
 def probe(registers: Registers) -> DeviceProperties:
@@ -53,6 +56,7 @@ def probe(registers: Registers) -> DeviceProperties:
             f"the driver speaks ABI {ABI_MAJOR}.{ABI_MINOR}, the hardware "
             f"{identity['abi_major']}.{identity['abi_minor']}"
         )
+    more = bar0.core_buffers_2.fields()
     return DeviceProperties(
         vendor=config["vendor"],
         device=config["device"],
@@ -61,5 +65,5 @@ def probe(registers: Registers) -> DeviceProperties:
         hbm_bytes=bar0.memory.field("hbm_bytes"),
         **bar0.capabilities.fields(),
         **bar0.core_buffers.fields(),
-        **bar0.bias_buffer.fields(),
+        **{name: more[name] for name in ("bias_lines", "ub_lines", "bf16_depth")},
     )

@@ -72,6 +72,26 @@ class Ring:
             **f,
         )
 
+    def kernel(
+        self,
+        code: bytes,
+        *arguments: int,
+        grid: tuple[int, int, int] = (1, 1, 1),
+        **fields: int,
+    ) -> int:
+        """Place a kernel and its argument block of 64-bit words, and write a KERNEL packet."""
+        block = b"".join(word.to_bytes(8, "little") for word in arguments)
+        values: Fields = {
+            "code": self.host.place(code),
+            "code_bytes": len(code),
+            "arguments": self.host.place(block) if block else 0,
+            "argument_bytes": len(block),
+            "grid_x": grid[0],
+            "grid_y": grid[1],
+            "grid_z": grid[2],
+        }
+        return self.put(PacketOpcode.KERNEL, **(values | fields))
+
     def signal(self, value: int, *, semaphore: int | None = None, interrupt: int = 1) -> int:
         """Write a SIGNAL packet, by default for the queue's own semaphore."""
         at = self.semaphore if semaphore is None else semaphore
@@ -276,6 +296,12 @@ class Host:
     def poke(self, address: int, data: bytes) -> None:
         """Write host memory at once, by bus address."""
         self.bus.host_view(address, len(data))[:] = np.frombuffer(data, np.uint8)
+
+    def place(self, data: bytes) -> int:
+        """Put data into fresh pages of host memory; returns its device address."""
+        bus = self.bus.allocate_pages(max(1, -(-len(data) // PAGE_BYTES)))
+        self.poke(bus, data)
+        return HOST_BASE + bus
 
     def hbm(self, address: int, nbytes: int) -> np.ndarray:
         """A view of HBM, uint8, shape (nbytes,), by device address."""

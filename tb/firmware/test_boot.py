@@ -155,9 +155,11 @@ def test_a_crash_is_shown_and_raised() -> None:
 def test_a_refused_register_access_is_a_crash_with_its_own_code() -> None:
     host = Host()
     ring = host.create(0)
-    # The core says that it is busy although the firmware did not start it.
-    host.machine.chip.core.cores[0].busy = True
-    ring.put(PacketOpcode.KERNEL, program=HBM_BASE, commands=1)
+    # The cores say that they are busy although the firmware did not start it.
+    host.machine.run(10_000)
+    for core in host.machine.chip.core.cores:
+        core.scrubbing = True
+    ring.put(PacketOpcode.KERNEL, code=HBM_BASE, code_bytes=4, grid_x=1, grid_y=1, grid_z=1)
     ring.ring_doorbell()
     host.machine.run(5_000)
     assert isinstance(host.machine.firmware_error, PortError)

@@ -3,13 +3,14 @@
 import pytest
 
 from abi.address import HBM_BASE, HOST_BASE
-from abi.core import LOAD_COMMAND, NOP_COMMAND, CommandOpcode, Pipe
+from abi.core import Pipe
 from abi.descriptor import DESCRIPTOR, DESCRIPTOR_MAGIC, DescriptorOpcode
 from abi.mailbox import MessageKind, QueuePhase
 from abi.packet import PacketOpcode
 from abi.semaphore import STATUS_WORD
 from abi.status import Engine, Status
 from firmware.registers import EVENT
+from tb.firmware import kernels
 from tb.firmware.host import Host
 
 SOURCE, TARGET = HBM_BASE + 0x1000, HBM_BASE + 0x9000
@@ -81,28 +82,20 @@ def test_chain_fault_names_the_descriptor(host: Host) -> None:
     ring.reach(1)
     state = ring.query()
     assert state["status_word"] == word(Status.BAD_DESCRIPTOR, Engine.DMA, 0, 0, 0)
-    assert state["command"] == 2
+    assert state["detail"] == 2
     assert state["fault_address"] == HOST_BASE + chain + 128
 
 
-def test_core_fault_names_pipe_command_and_address(host: Host) -> None:
+def test_core_fault_names_pipe_pc_block_and_address(host: Host) -> None:
     ring = host.create(0)
-    at = host.bus.allocate_pages(1)
-    program = [
-        NOP_COMMAND.pack_bytes(opcode=CommandOpcode.NOP, pipe=Pipe.CUBE),
-        LOAD_COMMAND.pack_bytes(
-            opcode=CommandOpcode.LOAD, argument=2, row_bytes=64, rows=1, line=0
-        ),
-        NOP_COMMAND.pack_bytes(opcode=CommandOpcode.END),
-    ]
-    host.poke(at, b"".join(program))
-    ring.put(PacketOpcode.KERNEL, program=HOST_BASE + at, commands=3, argument2=NOWHERE)
+    code, pc = kernels.failing(0)
+    ring.kernel(code, TARGET, NOWHERE)
     ring.signal(1)
     ring.ring_doorbell()
     ring.reach(1)
     state = ring.query()
     assert state["status_word"] == word(Status.ADDRESS_FAULT, Engine.CORE, 0, 0, 0)
-    assert (state["pipe"], state["command"]) == (Pipe.MTE2, 1)
+    assert (state["pipe"], state["detail"], state["block"]) == (Pipe.MTE2, pc, 0)
     assert state["fault_address"] == NOWHERE
 
 
@@ -135,7 +128,7 @@ def test_the_first_fault_is_kept_and_the_rest_discarded_but_signals(host: Host) 
     ring.signal(1)
     ring.put_raw(0xFF | 5 << 32)
     ring.wait(SOURCE, 1 << 60)
-    ring.put(PacketOpcode.KERNEL, program=SOURCE + 1, commands=0)
+    ring.put(PacketOpcode.KERNEL, code=SOURCE + 1, code_bytes=0)
     ring.copy(SOURCE, NOWHERE, 64)
     ring.signal(2)
     ring.ring_doorbell()

@@ -20,7 +20,15 @@ GOOD: dict[PacketOpcode, dict[str, int]] = {
     PacketOpcode.CHAIN: {"descriptor": SOURCE},
     PacketOpcode.WAIT: {"semaphore": SOURCE, "value": 0},
     PacketOpcode.SIGNAL: {"semaphore": SOURCE, "value": 1},
-    PacketOpcode.KERNEL: {"program": SOURCE, "commands": 1},
+    PacketOpcode.KERNEL: {
+        "code": SOURCE,
+        "code_bytes": 64,
+        "arguments": SOURCE,
+        "argument_bytes": 8,
+        "grid_x": 1,
+        "grid_y": 1,
+        "grid_z": 1,
+    },
 }
 
 RESERVED = [
@@ -33,13 +41,13 @@ RESERVED = [
 ZERO_SIZES = [
     (opcode, name)
     for opcode, record in PACKETS.items()
-    for name in ("row_bytes", "rows", "commands")
+    for name in ("row_bytes", "rows", "code_bytes", "grid_x", "grid_y", "grid_z")
     if name in record.fields
 ]
 ALIGNED = [
     (opcode, name)
     for opcode, record in PACKETS.items()
-    for name in ("descriptor", "semaphore", "program")
+    for name in ("descriptor", "semaphore", "code", "arguments")
     if name in record.fields
 ]
 
@@ -163,7 +171,7 @@ def test_each_word_of_a_packet_is_read_once(host: Host, monkeypatch: pytest.Monk
         return sram(offset)
 
     monkeypatch.setattr(host.machine.chip.queues, "read_sram", spy)
-    ring.put_raw(pack(PacketOpcode.KERNEL, commands=0))
+    ring.put_raw(pack(PacketOpcode.KERNEL, code_bytes=0))
     ring.put_raw(pack(PacketOpcode.COPY, 1))
     ring.ring_doorbell()
     host.until(lambda: ring.query()["discarded"] == 1, 5_000)

@@ -4,21 +4,13 @@ import numpy as np
 import pytest
 
 from abi.address import HBM_BASE, HOST_BASE
-from abi.core import (
-    ABSOLUTE,
-    LOAD_COMMAND,
-    MMAD_COMMAND,
-    MOVE_COMMAND,
-    NOP_COMMAND,
-    STORE_COMMAND,
-    CommandOpcode,
-    MoveTarget,
-)
 from abi.descriptor import DESCRIPTOR, DESCRIPTOR_MAGIC, DescriptorOpcode
+from abi.geometry import CORES
 from abi.mailbox import QueuePhase
 from abi.packet import PacketOpcode
 from abi.registers_dma import DMA_STATE
 from abi.status import Engine
+from tb.firmware import kernels
 from tb.firmware.host import Host
 
 SOURCE, TARGET = HBM_BASE + 0x1000, HBM_BASE + 0x9000
@@ -129,64 +121,21 @@ def test_chain_follows_its_descriptors(host: Host) -> None:
     assert DMA_STATE.unpack(host.read("dma_state", 0))["descriptor"] == 3
 
 
-def matmul_program(a: int, b: int, rows: int, result_argument: int) -> bytes:
-    """A (rows x 16) times B (16 x 16), int8, from absolute addresses to an argument's."""
-    load = {"opcode": CommandOpcode.LOAD, "argument": ABSOLUTE, "row_bytes": 16, "stride": 16}
-    move = {"opcode": CommandOpcode.MOVE, "row_lines": 1, "source_pitch": 1, "pitch": 1}
-    commands = [
-        LOAD_COMMAND.pack_bytes(load, offset=a, rows=rows, line=0, pitch=1),
-        LOAD_COMMAND.pack_bytes(load, offset=b, rows=16, line=64, pitch=1, set=1),
-        MOVE_COMMAND.pack_bytes(move, target=MoveTarget.L0A, source=0, rows=rows, wait=1),
-        MOVE_COMMAND.pack_bytes(move, target=MoveTarget.L0B, source=64, rows=16, set=2),
-        MMAD_COMMAND.pack_bytes(
-            opcode=CommandOpcode.MMAD,
-            rows=rows,
-            k_tiles=1,
-            n_tiles=1,
-            a_pitch=1,
-            b_pitch=1,
-            c_pitch=1,
-            wait=2,
-            set=4,
-        ),
-        STORE_COMMAND.pack_bytes(
-            opcode=CommandOpcode.STORE,
-            argument=result_argument,
-            columns=16,
-            rows=rows,
-            c_pitch=1,
-            stride=64,
-            wait=4,
-        ),
-        NOP_COMMAND.pack_bytes(opcode=CommandOpcode.END),
-    ]
-    return b"".join(commands)
-
-
-@pytest.mark.parametrize("argument", range(5))
-def test_kernel_gets_its_program_and_arguments(host: Host, argument: int) -> None:
+def test_kernel_gets_its_code_and_arguments(host: Host) -> None:
     ring = host.create(0)
     random = np.random.default_rng(2)
     a = random.integers(-128, 128, (8, 16), dtype=np.int8)
     b = random.integers(-128, 128, (16, 16), dtype=np.int8)
     host.hbm(SOURCE, 128)[:] = a.reshape(-1).view(np.uint8)
     host.hbm(SOURCE + 256, 256)[:] = b.reshape(-1).view(np.uint8)
-    # ABSOLUTE offsets are signed 48-bit fields; HBM lies in the positive half.
-    program = matmul_program(SOURCE, SOURCE + 256, 8, argument)
-    at = host.bus.allocate_pages(1)
-    host.poke(at, program)
-    ring.put(
-        PacketOpcode.KERNEL,
-        program=HOST_BASE + at,
-        commands=len(program) // 32,
-        **{f"argument{argument}": TARGET},
-    )
+    ring.kernel(kernels.matmul(8), SOURCE, SOURCE + 256, TARGET)
     ring.signal(1)
     ring.ring_doorbell()
     ring.reach(1)
     result = host.hbm(TARGET, 512).view(np.int32).reshape(8, 16)
     assert np.array_equal(result, a.astype(np.int32) @ b.astype(np.int32))
-    assert host.read("core_retired", 0) == len(program) // 32
+    assert sum(host.read("core_retired", core) for core in range(CORES)) == 6
+    assert sum(host.read("core_blocks", core) for core in range(CORES)) == 1
 
 
 def test_signal_writes_status_timestamp_value_and_interrupts(host: Host) -> None:

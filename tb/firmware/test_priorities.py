@@ -8,8 +8,8 @@ from abi.address import HBM_BASE
 from abi.mailbox import MessageKind
 from abi.packet import PacketOpcode
 from abi.status import Engine
+from firmware.arbiter import Arbiter
 from firmware.config import FirmwareConfig
-from firmware.scheduler import Arbiter
 from firmware.state import QueueState
 from tb.firmware.host import Host, Ring
 

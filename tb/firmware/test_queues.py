@@ -3,11 +3,11 @@
 import pytest
 
 from abi.address import HBM_BASE, HOST_BASE
-from abi.core import JUMP_COMMAND, CommandOpcode
 from abi.mailbox import MessageKind, QueuePhase
 from abi.packet import PacketOpcode
 from abi.status import Engine, Status
 from driver.bus import BusError, Region
+from tb.firmware import kernels
 from tb.firmware.host import Host
 from tb.models.device import ModelTiming
 
@@ -137,16 +137,14 @@ def test_destroy_aborts_a_running_copy_and_accounts_for_every_packet(host: Host)
 
 def test_destroy_aborts_a_running_kernel(host: Host) -> None:
     ring = host.create(0)
-    at = host.bus.allocate_pages(1)
-    host.poke(at, JUMP_COMMAND.pack_bytes(opcode=CommandOpcode.JUMP, target=0))
-    ring.put(PacketOpcode.KERNEL, program=HOST_BASE + at, commands=1)
+    ring.kernel(kernels.endless(), grid=(9, 1, 1))
     ring.signal(1)
     ring.ring_doorbell()
     host.until(lambda: bool(host.notes("dispatch", queue=0)), 5_000)
     response = destroy(host, 0)
     assert response["status_word"] & 0xFFFF == Status.ABORTED | Engine.CORE << 8
     assert (response["completed"], response["discarded"]) == (1, 1)
-    assert not host.machine.chip.core.cores[0].busy
+    assert not any(core.busy for core in host.machine.chip.core.cores)
     assert ring.value() == 0
 
 

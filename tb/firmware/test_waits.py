@@ -5,12 +5,13 @@ from itertools import pairwise
 import pytest
 
 from abi.address import HBM_BASE, HOST_BASE
-from abi.core import JUMP_COMMAND, CommandOpcode
+from abi.geometry import CORES
 from abi.mailbox import QueuePhase
 from abi.packet import PacketOpcode
 from abi.semaphore import SEMAPHORE, STATUS_WORD
 from abi.status import Engine, Status
 from firmware.registers import EVENT
+from tb.firmware import kernels
 from tb.firmware.host import Host
 
 SOURCE, TARGET = HBM_BASE + 0x1000, HBM_BASE + 0x9000
@@ -157,16 +158,10 @@ def test_a_wait_is_read_once_more_before_it_times_out(host: Host) -> None:
     assert ring.status()["status"] == 0
 
 
-def endless_program(host: Host) -> int:
-    at = host.bus.allocate_pages(1)
-    host.poke(at, JUMP_COMMAND.pack_bytes(opcode=CommandOpcode.JUMP, target=0))
-    return HOST_BASE + at
-
-
 @pytest.mark.parametrize(("packet", "queue"), [(4_000, 100_000), (0, 4_000), (90_000, 4_000)])
 def test_kernel_timeout(host: Host, packet: int, queue: int) -> None:
     ring = host.create(2, task_timeout=queue)
-    ring.put(PacketOpcode.KERNEL, program=endless_program(host), commands=1, timeout=packet)
+    ring.kernel(kernels.endless(), timeout=packet)
     ring.signal(1)
     began = host.bus.now()
     ring.ring_doorbell()
@@ -180,16 +175,15 @@ def test_kernel_timeout(host: Host, packet: int, queue: int) -> None:
 
 def test_the_core_serves_others_after_a_timeout(host: Host) -> None:
     ring, other = host.create(0), host.create(1)
-    program = endless_program(host)
-    ring.put(PacketOpcode.KERNEL, program=program, commands=1, timeout=3_000)
+    ring.kernel(kernels.endless(), grid=(CORES, 1, 1), timeout=3_000)
     ring.ring_doorbell()
     host.machine.run(1_000)
-    other.put(PacketOpcode.KERNEL, program=program, commands=1, timeout=3_000)
+    other.kernel(kernels.endless(), timeout=3_000)
     other.signal(1)
     other.ring_doorbell()
     other.reach(1)
     # Its time runs from its own dispatch, not from when it began to wait for the core.
-    first, second = host.notes("dispatch", engine=Engine.CORE)
+    first, *_, second = host.notes("dispatch", engine=Engine.CORE)
     assert second.time - first.time > 3_000
     ended = host.notes("end", queue=1, packet=0)[0]
     assert ended.time - second.time > 3_000

@@ -1,407 +1,444 @@
-"""Golden model of the AI core: executes a program bit-exactly on numpy memories.
+"""Golden model of the AI core: runs blocks of kernels on numpy memories.
 
-What a program computes does not depend on time as long as its flags order every access, so the
-model runs each command in one step. It keeps what can be seen from outside: pipe queues of
-QUEUE_DEPTH commands, flags, the first fault, the counters that do not depend on time.
+What a block computes does not depend on time as long as its flags order every access, so each
+command is executed in one step, as soon as its flags are there. Beside that the model keeps what
+can be seen from outside: queues of QUEUE_DEPTH commands, flags, the first fault, the counters
+that do not depend on time, and an estimate of the time.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from abi.address import ADDRESS_BITS, LINE_BYTES
+from abi.address import LINE_BYTES
 from abi.core import (
-    ABSOLUTE,
-    COMMAND_BYTES,
     COMMANDS,
     CUBE_SIDE,
     FLAG_MAXIMUM,
     FLAGS,
+    PIPES,
+    VECTOR_LANES,
     CommandOpcode,
-    MoveTarget,
+    MmadType,
     Pipe,
 )
-from abi.packet import KERNEL_ARGUMENTS
+from abi.isa import RAM_BYTES
 from abi.status import Status
+from runtime.toolchain.events import (
+    Barrier,
+    Exit,
+    FlagSet,
+    FlagWait,
+    Issue,
+    MemoryFaultError,
+    Paused,
+    Trap,
+)
+from runtime.toolchain.interpreter import ScalarInterpreter
+from tb.models.pipes import AddressFaultError, PipesModel
 
-__all__ = ["PIPE_OF", "QUEUE_DEPTH", "SEQUENCER", "CoreModel", "CoreResult"]
+__all__ = [
+    "BF16_DEPTH",
+    "QUEUE_DEPTH",
+    "BlockStart",
+    "CoreModel",
+    "CoreResult",
+    "Execution",
+    "command_cycles",
+]
 
 QUEUE_DEPTH = 4
 """Commands that wait in front of a pipe, its head included."""
 
-SEQUENCER = 0xFF
-"""`CoreResult.pipe` when the sequencer failed."""
+BF16_DEPTH = 4
+"""bf16 products that an output of the Cube gains in a cycle."""
 
-PIPE_OF = {
-    CommandOpcode.LOAD: Pipe.MTE2,
-    CommandOpcode.MOVE: Pipe.MTE1,
-    CommandOpcode.MMAD: Pipe.CUBE,
-    CommandOpcode.STORE: Pipe.FIXPIPE,
-}
-"""The pipe of each command that has a fixed one."""
+MEMORY_LATENCY = 40
+"""Cycles from a request of a pipe or of the scalar unit to its data, for the estimate."""
 
-_AT_LEAST_1 = {
-    CommandOpcode.LOAD: ("row_bytes", "rows"),
-    CommandOpcode.MOVE: ("row_lines", "rows"),
-    CommandOpcode.MMAD: ("rows", "k_tiles", "n_tiles"),
-    CommandOpcode.STORE: ("columns", "rows"),
-}
+COMMAND_OVERHEAD = 4
+"""Cycles of a command besides its lines, for the estimate."""
 
 Fields = dict[str, int]
 
 
 @dataclass(frozen=True)
-class CoreResult:
-    """Outcome of a program, as CORE_STATE, CORE_FAULT_ADDRESS and the counters show it.
+class BlockStart:
+    """The registers of a core when a block starts; addresses are device addresses."""
 
-    `pipe`, `command` and `address` are 0 for status OK. `retired` counts finished commands, END
-    and JUMP included; `macs`, `read_bytes` (whole lines of LOADs) and `write_bytes` are those of
-    this program.
+    code: int
+    code_bytes: int
+    arguments: int = 0
+    argument_bytes: int = 0
+    entry: int = 0
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class CoreResult:
+    """Outcome of a block, as CORE_STATE, CORE_FAULT_ADDRESS and the counters show it.
+
+    `pipe`, `pc` and `address` are 0 for status OK. `retired` counts finished commands,
+    `instructions` those of the scalar unit. `cycles` is an estimate.
     """
 
-    status: Status
-    pipe: int
-    command: int
-    address: int
-    retired: int
-    macs: int
-    read_bytes: int
-    write_bytes: int
+    status: Status = Status.OK
+    pipe: int = 0
+    pc: int = 0
+    address: int = 0
+    block: tuple[int, int, int] = (0, 0, 0)
+    retired: int = 0
+    instructions: int = 0
+    macs: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    cycles: int = 0
 
 
 class _FaultError(Exception):
-    def __init__(self, status: Status, address: int = 0) -> None:
-        super().__init__(status, address)
-        self.status = status
-        self.address = address % 2**64 & ~(LINE_BYTES - 1)
-
-
-def _check(end: int, lines: int) -> None:
-    if end >= lines:
-        raise _FaultError(Status.BUFFER_OVERFLOW)
-
-
-def _ceil(value: int, unit: int) -> int:
-    return -(-value // unit)
+    def __init__(self, status: Status, pipe: int, pc: int, address: int = 0) -> None:
+        super().__init__(status, pipe, pc, address)
+        self.status, self.pipe, self.pc, self.address = status, pipe, pc, address
 
 
 class CoreModel:
-    """An AI core with its buffers, which keep their contents from one program to the next.
+    """An AI core with its buffers, which keep their contents from one block to the next.
 
     Args:
         regions: global memory: base device address (a multiple of 64) to a writable uint8 array
-            (a multiple of 64 bytes). All else is an ADDRESS_FAULT.
-        l1_lines, l0a_lines, l0b_lines, l0c_lines, bias_lines: sizes in lines of 64 bytes.
+            (a multiple of 64 bytes). All else is a fault.
+        status_of: the status of an access to a line without memory; ADDRESS_FAULT by default.
+        number: of the core.
+        l1_lines, l0a_lines, l0b_lines, l0c_lines, bias_lines, ub_lines: sizes in lines of 64 bytes.
 
-    Attributes: `l1`, `l0a`, `l0b`, `l0c`, `bias`: uint8 arrays of shape (lines, 64).
+    Attributes: `pipes` (the buffers), `ram` (of the scalar unit), `regions` (may be replaced).
     """
 
     def __init__(
         self,
         regions: Mapping[int, NDArray[np.uint8]],
         *,
+        status_of: Callable[[int], Status] = lambda _: Status.ADDRESS_FAULT,
+        number: int = 0,
         l1_lines: int = 4096,
         l0a_lines: int = 512,
         l0b_lines: int = 512,
         l0c_lines: int = 1024,
         bias_lines: int = 64,
+        ub_lines: int = 2048,
     ) -> None:
-        for base, array in regions.items():
-            if base % LINE_BYTES or array.nbytes % LINE_BYTES or array.dtype != np.uint8:
-                raise ValueError(f"a region must be uint8 and whole lines, not one at {base!r}")
-        self.regions = dict(regions)
-        self.l1 = np.zeros((l1_lines, LINE_BYTES), np.uint8)
-        self.l0a = np.zeros((l0a_lines, LINE_BYTES), np.uint8)
-        self.l0b = np.zeros((l0b_lines, LINE_BYTES), np.uint8)
-        self.l0c = np.zeros((l0c_lines, LINE_BYTES), np.uint8)
-        self.bias = np.zeros((bias_lines, LINE_BYTES), np.uint8)
-        self._arguments = [0] * KERNEL_ARGUMENTS
-        self._macs = self._read_bytes = self._write_bytes = 0
+        self.pipes = PipesModel(
+            regions,
+            l1_lines=l1_lines,
+            l0a_lines=l0a_lines,
+            l0b_lines=l0b_lines,
+            l0c_lines=l0c_lines,
+            bias_lines=bias_lines,
+            ub_lines=ub_lines,
+        )
+        self.number = number
+        self.ram = bytearray(RAM_BYTES)
+        self.status_of = status_of
+        self.core_cycles = 0
+        """What CORE_CYCLES is at the start of the next block."""
 
-    # Global memory.
+        self._cycles: Callable[[], int] = lambda: 0
+        self._interpreter: tuple[bytes, ScalarInterpreter] | None = None
 
-    def _region(self, address: int) -> tuple[NDArray[np.uint8], int]:
-        for base, array in self.regions.items():
-            if base <= address < base + array.nbytes:
-                return array, address - base
-        raise _FaultError(Status.ADDRESS_FAULT, address)
+    @property
+    def regions(self) -> dict[int, NDArray[np.uint8]]:
+        """Global memory."""
+        return self.pipes.memory.regions
 
-    def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Bytes of global memory, as the core reads them."""
-        parts = []
-        while nbytes:
-            array, offset = self._region(address)
-            part = array[offset : offset + nbytes]
-            parts.append(part)
-            address, nbytes = address + part.size, nbytes - part.size
-        return np.concatenate(parts)
+    @regions.setter
+    def regions(self, regions: Mapping[int, NDArray[np.uint8]]) -> None:
+        self.pipes.memory.regions = dict(regions)
 
-    def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Write bytes of global memory, as the core writes them."""
-        while data.size:
-            array, offset = self._region(address)
-            part = data[: array.nbytes - offset]
-            array[offset : offset + part.size] = part
-            address, data = address + part.size, data[part.size :]
+    @property
+    def buffers(self) -> list[NDArray[np.uint8]]:
+        """All buffers of the core."""
+        pipes = self.pipes
+        return [pipes.l1, pipes.l0a, pipes.l0b, pipes.l0c, pipes.bias, pipes.ub]
 
-    def _rows(self, command: Fields, row_bytes: int) -> list[int]:
-        """Addresses of the rows of a LOAD or STORE."""
-        offset = command["offset"]
-        base = 0
-        if command["argument"] == ABSOLUTE:
-            offset %= 1 << ADDRESS_BITS
-        else:
-            base = self._arguments[command["argument"]]
-            if base >> ADDRESS_BITS:
-                raise _FaultError(Status.ADDRESS_FAULT, base)
-        first = base + offset
-        last = first + (command["rows"] - 1) * command["stride"]
-        for address in (first, last):
-            if address < 0 or address + row_bytes > 1 << ADDRESS_BITS:
-                raise _FaultError(Status.ADDRESS_FAULT, address)
-        return [first + i * command["stride"] for i in range(command["rows"])]
+    def scrub(self) -> int:
+        """Overwrite all buffers and the RAM with zeros; returns the cycles that this takes."""
+        for buffer in self.buffers:
+            buffer[:] = 0
+        self.ram[:] = bytes(RAM_BYTES)
+        return max(len(buffer) for buffer in self.buffers)
 
-    # Commands.
-
-    def _load(self, c: Fields) -> None:
-        lines = _ceil(c["row_bytes"], LINE_BYTES)
-        _check(c["line"] + (c["rows"] - 1) * c["pitch"] + lines - 1, len(self.l1))
-        for i, address in enumerate(self._rows(c, c["row_bytes"])):
-            row = np.zeros(lines * LINE_BYTES, np.uint8)
-            row[: c["row_bytes"]] = self.read(address, c["row_bytes"])
-            first = c["line"] + i * c["pitch"]
-            self.l1[first : first + lines] = row.reshape(lines, LINE_BYTES)
-            end = address + c["row_bytes"] - 1
-            self._read_bytes += (end // LINE_BYTES - address // LINE_BYTES + 1) * LINE_BYTES
-
-    def _move(self, c: Fields) -> None:
-        target = {
-            MoveTarget.L0A: self.l0a,
-            MoveTarget.L0B: self.l0b,
-            MoveTarget.L0C: self.l0c,
-            MoveTarget.BIAS: self.bias,
-        }[MoveTarget(c["target"])]
-        rows, lines = c["rows"], c["row_lines"]
-        _check(c["source"] + (rows - 1) * c["source_pitch"] + lines - 1, len(self.l1))
-        _check(c["line"] + (rows - 1) * c["pitch"] + lines - 1, len(target))
-        for i in range(rows):
-            source, line = c["source"] + i * c["source_pitch"], c["line"] + i * c["pitch"]
-            target[line : line + lines] = self.l1[source : source + lines]
-
-    def _mmad(self, c: Fields) -> None:
-        rows, k_tiles, n_tiles = c["rows"], c["k_tiles"], c["n_tiles"]
-        depth, width = k_tiles * CUBE_SIDE, n_tiles * CUBE_SIDE
-        a_lines, b_lines = _ceil(depth, LINE_BYTES), _ceil(width, LINE_BYTES)
-        _check(c["a_line"] + (rows - 1) * c["a_pitch"] + a_lines - 1, len(self.l0a))
-        _check(c["b_line"] + (depth - 1) * c["b_pitch"] + b_lines - 1, len(self.l0b))
-        _check(c["c_line"] + (rows - 1) * c["c_pitch"] + n_tiles - 1, len(self.l0c))
-        a_at = c["a_line"] + np.arange(rows)[:, None] * c["a_pitch"] + np.arange(a_lines)
-        b_at = c["b_line"] + np.arange(depth)[:, None] * c["b_pitch"] + np.arange(b_lines)
-        c_at = c["c_line"] + np.arange(rows)[:, None] * c["c_pitch"] + np.arange(n_tiles)
-        a = self.l0a[a_at].reshape(rows, -1)[:, :depth].view(np.int8).astype(np.float64)
-        b = self.l0b[b_at].reshape(depth, -1)[:, :width].view(np.int8).astype(np.float64)
-        sums = self.l0c.view(np.int32)
-        self._macs += rows * depth * width
-        if np.unique(c_at).size == c_at.size:
-            # Exact: every partial sum is far below 2**53.
-            product = (a @ b).astype(np.int64).astype(np.int32)
-            product = product.reshape(rows, n_tiles, CUBE_SIDE)
-            sums[c_at] = product + sums[c_at] if c["accumulate"] else product
-            return
-        # Rows that share lines of L0C: the order of the Cube decides.
-        for n in range(n_tiles):
-            for k in range(k_tiles):
-                tile = np.s_[k * CUBE_SIDE : (k + 1) * CUBE_SIDE]
-                step = (a[:, tile] @ b[tile, n * CUBE_SIDE : (n + 1) * CUBE_SIDE]).astype(np.int32)
-                for m in range(rows):
-                    old = sums[c_at[m, n]] if k or c["accumulate"] else 0
-                    sums[c_at[m, n]] = step[m] + old
-
-    def _store(self, c: Fields) -> None:
-        rows, columns = c["rows"], c["columns"]
-        lines = _ceil(columns, CUBE_SIDE)
-        _check(c["c_line"] + (rows - 1) * c["c_pitch"] + lines - 1, len(self.l0c))
-        if c["bias"]:
-            _check(c["bias_line"] + lines - 1, len(self.bias))
-        addresses = self._rows(c, columns if c["requantise"] else 4 * columns)
-        for i, address in enumerate(addresses):
-            first = c["c_line"] + i * c["c_pitch"]
-            x = self.l0c[first : first + lines].view(np.int32).reshape(-1)
-            if c["bias"]:
-                bias = self.bias[c["bias_line"] : c["bias_line"] + lines]
-                x = x + bias.view(np.int32).reshape(-1)
-            if c["relu"]:
-                x = np.maximum(x, 0)
-            out = x[:columns].view(np.uint8)
-            if c["requantise"]:
-                scaled = x.astype(np.int64) * c["multiplier"] + ((1 << c["shift"]) >> 1)
-                out = np.clip(scaled >> c["shift"], -128, 127).astype(np.int8).view(np.uint8)
-                out = out[:columns]
-            self.write(address, out)
-            self._write_bytes += out.size
-
-    def execute(self, command: bytes, arguments: Sequence[int] = ()) -> tuple[Status, int]:
-        """Execute one LOAD, MOVE, MMAD or STORE, without flags; returns status and address."""
-        decoded = self.decode(command)
-        if decoded is None:
-            raise ValueError(f"command must be valid, not {command!r}")
-        self._arguments = [*arguments, *[0] * (KERNEL_ARGUMENTS - len(arguments))]
-        try:
-            self._work(*decoded)
-        except _FaultError as fault:
-            return fault.status, fault.address
-        return Status.OK, 0
-
-    def _work(self, opcode: CommandOpcode, command: Fields) -> None:
-        match opcode:
-            case CommandOpcode.LOAD:
-                self._load(command)
-            case CommandOpcode.MOVE:
-                self._move(command)
-            case CommandOpcode.MMAD:
-                self._mmad(command)
-            case CommandOpcode.STORE:
-                self._store(command)
-
-    # The sequencer.
-
-    @staticmethod
-    def decode(raw: bytes) -> tuple[CommandOpcode, Fields] | None:
-        """Opcode and fields of a command, or None if the sequencer would refuse it."""
-        if raw[0] not in list(CommandOpcode):
-            return None
-        opcode = CommandOpcode(raw[0])
-        c = COMMANDS[opcode].unpack_bytes(raw)
-        bad = any(value for name, value in c.items() if name.startswith("reserved"))
-        bad |= any(c[name] == 0 for name in _AT_LEAST_1.get(opcode, ()))
-        bad |= "argument" in c and KERNEL_ARGUMENTS <= c["argument"] < ABSOLUTE
-        match opcode:
-            case CommandOpcode.NOP:
-                bad |= c["pipe"] >= len(Pipe)
-            case CommandOpcode.END:
-                bad |= c["pipe"] != 0
-            case CommandOpcode.MOVE:
-                bad |= c["target"] >= len(MoveTarget)
-            case CommandOpcode.STORE:
-                bad |= c["shift"] > 62
-        return None if bad else (opcode, c)
-
-    def run(
-        self,
-        commands: bytes,
-        arguments: Sequence[int] = (),
-        *,
-        length: int | None = None,
-        limit: int = 1_000_000,
-    ) -> CoreResult:
-        """Execute a program.
-
-        Args:
-            commands: the program, 32 bytes a command.
-            arguments: values of the base registers (missing ones are 0).
-            length: CORE_LENGTH; by default the number of commands given.
-            limit: most commands to dispatch.
+    def run(self, start: BlockStart, *, limit: int = 1_000_000) -> CoreResult:
+        """Run a block.
 
         Raises:
-            ValueError: `commands` are no whole commands, or there are too many arguments.
-            RuntimeError: the program dispatched `limit` commands without an end.
+            RuntimeError: it did not end within `limit` instructions.
         """
-        if len(commands) % COMMAND_BYTES:
-            raise ValueError(f"a program must be whole commands, not {len(commands)!r} bytes")
-        if len(arguments) > KERNEL_ARGUMENTS:
-            raise ValueError(f"arguments must be at most {KERNEL_ARGUMENTS}, not {arguments!r}")
-        length = len(commands) // COMMAND_BYTES if length is None else length
-        self._arguments = [*arguments, *[0] * (KERNEL_ARGUMENTS - len(arguments))]
-        self._macs = self._read_bytes = self._write_bytes = 0
-        run = _Run(self, commands, length)
-        status, pipe, command, address = Status.OK, 0, 0, 0
+        execution = Execution(self, start)
+        if not execution.advance(limit):
+            raise RuntimeError(f"the block must end within {limit} instructions")
+        return execution.result()
+
+    def interpreter(self, code: bytes, cycles: Callable[[], int]) -> ScalarInterpreter:
+        """The scalar unit with a kernel; one for the same code is used again."""
+        if self._interpreter is None or self._interpreter[0] != code:
+            interpreter = ScalarInterpreter(
+                code,
+                read=self._read,
+                write=self._write,
+                ram=self.ram,
+                core=self.number,
+                cycles=lambda: self._cycles(),
+            )
+            self._interpreter = (code, interpreter)
+        self._cycles = cycles
+        return self._interpreter[1]
+
+    def readable(self, address: int, nbytes: int) -> bytes:
+        """Bytes of global memory, up to the first line without memory."""
+        data = bytearray()
+        while len(data) < nbytes:
+            at = address + len(data)
+            part = min(nbytes - len(data), LINE_BYTES - at % LINE_BYTES)
+            try:
+                data += self.pipes.memory.read(at, part).tobytes()
+            except AddressFaultError:
+                break
+        return bytes(data)
+
+    def _read(self, address: int, nbytes: int) -> bytes:
         try:
-            while not run.step():
-                if run.dispatched > limit:
-                    raise RuntimeError(f"the program must end within {limit} commands")
-        except _FaultError as fault:
-            status, pipe, command, address = fault.status, run.pipe, run.command, fault.address
-        counted = (run.retired, self._macs, self._read_bytes, self._write_bytes)
-        return CoreResult(status, pipe, command, address, *counted)
+            return self.pipes.memory.read(address, nbytes).tobytes()
+        except AddressFaultError as fault:
+            raise MemoryFaultError(self.status_of(fault.address), fault.address) from fault
+
+    def _write(self, address: int, data: bytes) -> None:
+        try:
+            self.pipes.memory.write(address, np.frombuffer(data, np.uint8))
+        except AddressFaultError as fault:
+            raise MemoryFaultError(self.status_of(fault.address), fault.address) from fault
 
 
-class _Run:
-    """One program on its way: the sequencer, the queues and the flags."""
+@dataclass(frozen=True)
+class _Command:
+    issue: Issue
+    opcode: CommandOpcode
+    fields: Fields
+    since: int
 
-    def __init__(self, core: CoreModel, commands: bytes, length: int) -> None:
-        self.core = core
-        self.commands = commands
-        self.length = length
-        self.next = 0
-        self.dispatched = 0
+
+class Execution:
+    """A block on its way: the scalar unit, the queues in front of the pipes, and the flags.
+
+    Attributes:
+        cycles: estimate of the time since its start.
+        retired: commands that ended.
+        busy: estimate, for each pipe's name in lower case, of the cycles in which it worked.
+    """
+
+    def __init__(self, model: CoreModel, start: BlockStart) -> None:
+        self._model = model
+        self._start = start
+        code = model.readable(start.code, start.code_bytes)
+        self._present = len(code)
+        self._scalar = model.interpreter(code, lambda: model.core_cycles + self._time)
+        self._arguments = model.readable(start.arguments, start.argument_bytes)
+        self._scalar.start(
+            entry=start.entry, arguments=self._arguments, grid=start.grid, block=start.block
+        )
+        self._began = self._scalar.retired
+        self._time = MEMORY_LATENCY
+        """Of the scalar unit."""
+
+        self._free: dict[Pipe, int] = dict.fromkeys(PIPES, 0)
+        """When each pipe has ended what it started."""
+
+        # When each count of a flag was added.
+        self._flags: list[deque[int]] = [deque() for _ in range(FLAGS)]
+        self._queues: dict[Pipe, deque[_Command]] = {pipe: deque() for pipe in PIPES}
+        self._fault: _FaultError | None = None
+        pipes = model.pipes
+        self._before = (pipes.macs, pipes.read_bytes, pipes.write_bytes)
         self.retired = 0
-        self.flags = [0] * FLAGS
-        self.queues: dict[Pipe, deque[tuple[int, CommandOpcode, Fields]]] = {
-            pipe: deque() for pipe in Pipe
-        }
-        # Where the command that is worked at belongs; names the culprit of a fault.
-        self.pipe = SEQUENCER
-        self.command = 0
+        self.busy = {pipe.name.lower(): 0 for pipe in Pipe}
+
+    @property
+    def instructions(self) -> int:
+        """Instructions of the scalar unit."""
+        return self._scalar.retired - self._began
+
+    @property
+    def cycles(self) -> int:
+        """Estimate of the time since its start."""
+        return max(self._time, *self._free.values())
+
+    def advance(self, instructions: int) -> bool:
+        """Go on for about so many instructions; returns whether the block has ended."""
+        limit = self._scalar.retired + instructions
+        try:
+            while self._scalar.retired < limit:
+                if self._step(limit):
+                    return True
+        except _FaultError as fault:
+            self._fault = fault
+            return True
+        return False
+
+    def _step(self, limit: int) -> bool:
+        before = self._scalar.retired
+        event = self._scalar.run(limit - before)
+        self._time += self._scalar.retired - before
+        self.busy["scalar"] += self._scalar.retired - before
+        match event:
+            case Issue():
+                self._issue(event)
+            case FlagSet():
+                self._give(event.flag, self._time, Pipe.SCALAR, event.pc)
+                self._pump()
+            case FlagWait():
+                if not self._flags[event.flag]:
+                    raise self._deadlock(event.pc)
+                self._time = max(self._time, self._flags[event.flag].popleft())
+            case Barrier() | Exit():
+                if any(self._queues.values()):
+                    raise self._deadlock(event.pc)
+                self._time = max(self._time, *self._free.values())
+                return isinstance(event, Exit)
+            case Trap():
+                raise self._trap(event)
+            case Paused():
+                pass
+        return False
+
+    def _issue(self, issue: Issue) -> None:
+        opcode = CommandOpcode(issue.command[0])
+        queue = self._queues[issue.pipe]
+        if len(queue) == QUEUE_DEPTH:
+            raise self._deadlock(issue.pc)
+        fields = COMMANDS[opcode].unpack_bytes(issue.command)
+        queue.append(_Command(issue, opcode, fields, self._time))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Execute what can start; so a command waits in its queue only for flags."""
+        moved = True
+        while moved:
+            moved = False
+            for pipe, queue in self._queues.items():
+                while queue and self._ready(queue[0].issue.wait):
+                    self._execute(pipe, queue.popleft())
+                    moved = True
 
     def _ready(self, wait: int) -> bool:
-        return all(self.flags[i] for i in range(FLAGS) if wait >> i & 1)
+        return all(self._flags[flag] for flag in _bits(wait))
 
-    def _take(self, wait: int) -> None:
-        for i in range(FLAGS):
-            self.flags[i] -= wait >> i & 1
-
-    def _retire(self, flags: int) -> None:
-        for i in range(FLAGS):
-            self.flags[i] += flags >> i & 1
-            if self.flags[i] > FLAG_MAXIMUM:
-                raise _FaultError(Status.FLAG_OVERFLOW)
+    def _execute(self, pipe: Pipe, command: _Command) -> None:
+        issue = command.issue
+        start = max(command.since, self._free[pipe])
+        for flag in _bits(issue.wait):
+            start = max(start, self._flags[flag].popleft())
+        status, address = self._model.pipes.execute(command.opcode, command.fields, issue.base)
+        if status:
+            if status is Status.ADDRESS_FAULT:
+                status = self._model.status_of(address) or status
+            raise _FaultError(status, pipe, issue.pc, address)
+        cost = command_cycles(command.opcode, command.fields)
+        self.busy[pipe.name.lower()] += cost
+        self._free[pipe] = start + cost
+        for flag in _bits(issue.set):
+            self._give(flag, start + cost, pipe, issue.pc)
         self.retired += 1
 
-    def _sequence(self) -> tuple[bool, bool]:
-        """Work at the next command; returns whether it went on, and whether the program ended."""
-        self.pipe, self.command = SEQUENCER, self.next
-        if self.next >= self.length:
-            raise _FaultError(Status.BAD_COMMAND)
-        raw = self.commands[self.next * COMMAND_BYTES : (self.next + 1) * COMMAND_BYTES]
-        raw = raw.ljust(COMMAND_BYTES, bytes(1))
-        decoded = CoreModel.decode(raw)
-        if decoded is None:
-            raise _FaultError(Status.BAD_COMMAND)
-        opcode, c = decoded
-        if opcode in (CommandOpcode.JUMP, CommandOpcode.END):
-            end = opcode is CommandOpcode.END
-            if not self._ready(c["wait"]) or (end and any(self.queues.values())):
-                return False, False
-            self._take(c["wait"])
-            self._retire(c["set"])
-            self.next = self.next + 1 if end else c["target"]
-            self.dispatched += 1
-            return True, end
-        queue = self.queues[PIPE_OF.get(opcode, Pipe(c.get("pipe", 0)))]
-        if len(queue) == QUEUE_DEPTH:
-            return False, False
-        queue.append((self.next, opcode, c))
-        self.next += 1
-        self.dispatched += 1
-        return True, False
+    def _give(self, flag: int, time: int, pipe: Pipe, pc: int) -> None:
+        if len(self._flags[flag]) == FLAG_MAXIMUM:
+            raise _FaultError(Status.FLAG_OVERFLOW, pipe, pc)
+        self._flags[flag].append(time)
 
-    def step(self) -> bool:
-        """Sequence one command and run the head of every pipe; returns True at the end."""
-        progress, ended = self._sequence()
-        if ended:
-            return True
-        for pipe, queue in self.queues.items():
-            if queue and self._ready(queue[0][2]["wait"]):
-                self.pipe, (self.command, opcode, c) = pipe, queue.popleft()
-                self._take(c["wait"])
-                self.core._work(opcode, c)
-                self._retire(c["set"])
-                progress = True
-        if not progress:
-            stuck = [(pipe, queue[0][0]) for pipe, queue in self.queues.items() if queue]
-            self.pipe, self.command = stuck[0] if stuck else (SEQUENCER, self.next)
-            raise _FaultError(Status.FLAG_DEADLOCK)
-        return False
+    def _deadlock(self, pc: int) -> _FaultError:
+        """What waits can never go on."""
+        for pipe, queue in self._queues.items():
+            if queue:
+                return _FaultError(Status.FLAG_DEADLOCK, pipe, queue[0].issue.pc)
+        return _FaultError(Status.FLAG_DEADLOCK, Pipe.SCALAR, pc)
+
+    def _trap(self, trap: Trap) -> _FaultError:
+        status, address = trap.status, trap.address
+        start = self._start
+        unreadable = self._present <= trap.pc < start.code_bytes and trap.pc == address
+        if status is Status.ADDRESS_FAULT and unreadable:
+            # The kernel has an instruction there, but its line cannot be read.
+            address = start.code + trap.pc & -LINE_BYTES
+            status = self._model.status_of(address) or status
+        return _FaultError(status, trap.pipe, trap.pc, address)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Gains of the counters that do not depend on time, by their names in CORE_COUNTERS."""
+        pipes = self._model.pipes
+        now = (pipes.macs, pipes.read_bytes, pipes.write_bytes)
+        macs, read_bytes, write_bytes = (a - b for a, b in zip(now, self._before, strict=True))
+        return {
+            "core_instructions": self.instructions,
+            "core_macs": macs,
+            "core_read_bytes": read_bytes,
+            "core_write_bytes": write_bytes,
+        }
+
+    def result(self) -> CoreResult:
+        """Outcome of the block, which has ended."""
+        if self._fault is None:
+            return self._result(Status.OK, 0, 0, 0)
+        fault = self._fault
+        return self._result(fault.status, fault.pipe, fault.pc, fault.address)
+
+    def aborted(self) -> CoreResult:
+        """Outcome of the block if it is aborted now."""
+        return self._result(Status.ABORTED, Pipe.SCALAR, self._scalar.pc, 0)
+
+    def _result(self, status: Status, pipe: int, pc: int, address: int) -> CoreResult:
+        counts = {name.removeprefix("core_"): count for name, count in self.counts.items()}
+        return CoreResult(
+            status,
+            pipe,
+            pc,
+            address,
+            self._start.block,
+            retired=self.retired,
+            cycles=self.cycles,
+            **counts,
+        )
+
+
+def _bits(mask: int) -> list[int]:
+    found = []
+    while mask:
+        found.append((mask & -mask).bit_length() - 1)
+        mask &= mask - 1
+    return found
+
+
+def command_cycles(opcode: CommandOpcode, c: Fields) -> int:
+    """Rough cycles of a command."""
+    rows = c.get("rows", 0) * c.get("planes", 1)
+    match opcode:
+        case CommandOpcode.LOAD | CommandOpcode.SAVE:
+            work = rows * -(-c["row_bytes"] // LINE_BYTES) + MEMORY_LATENCY
+        case CommandOpcode.MOVE:
+            work = rows * c["row_lines"] * (LINE_BYTES // CUBE_SIDE if c["transpose"] else 1)
+        case CommandOpcode.IMG2COL:
+            row_bytes = c["kernel_height"] * c["kernel_width"] * c["pixel_bytes"]
+            work = rows * -(-row_bytes // LINE_BYTES)
+        case CommandOpcode.MMAD:
+            depth = BF16_DEPTH if c["type"] == MmadType.BF16 else CUBE_SIDE
+            steps = c["n_tiles"] * c["k_tiles"] * (CUBE_SIDE // depth)
+            work = steps * max(rows, CUBE_SIDE)
+        case CommandOpcode.STORE:
+            work = rows * -(-c["columns"] // CUBE_SIDE) + MEMORY_LATENCY
+        case CommandOpcode.VECTOR:
+            work = rows * -(-c["columns"] // VECTOR_LANES)
+        case _:
+            work = 0
+    return work + COMMAND_OVERHEAD

@@ -1,49 +1,57 @@
-"""The AI core's front: registers and time around the golden model of what a program computes."""
+"""The AI cores' front: registers, the block that waits, scrubs and time around the golden model."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-from abi.address import ADDRESS_BITS, HBM_BASE, HOST_BASE, LINE_BYTES
-from abi.core import COMMAND_BYTES, Pipe
 from abi.geometry import CORES
-from abi.packet import KERNEL_ARGUMENTS
-from abi.registers_core import CORE_COUNTERS, CORE_LENGTH, CORE_START, CORE_STATE
+from abi.registers_core import (
+    CORE_BLOCK_YZ,
+    CORE_COUNTERS,
+    CORE_ENTRY,
+    CORE_FAULT_BLOCK,
+    CORE_GRID,
+    CORE_SIZES,
+    CORE_START,
+    CORE_STATE,
+    CoreOperation,
+)
 from abi.registers_firmware import CORE_BLOCK
-from abi.status import Status
-from tb.models.core import SEQUENCER, CoreModel, CoreResult
+from tb.models.core import BlockStart, CoreModel, CoreResult, Execution
 from tb.models.device.clock import EventClock
-from tb.models.device.memory import DeviceMemory, MemoryFaultError
+from tb.models.device.memory import DeviceMemory
 from tb.models.device.registers import RegisterFile, SlaveError
 from tb.models.device.timing import ModelTiming
 
 __all__ = ["CoreUnit"]
 
-LARGEST_PROGRAM = 65536
-"""Commands that are fetched at most; a longer program ends with a fault of its own anyway."""
+CHUNK_INSTRUCTIONS = 2_000
+"""Instructions that are executed at a time; an abort takes effect in between."""
 
-SPARE_COMMANDS = 4096
-"""A program that dispatched this many commands beyond its length is taken for endless."""
+STEP_CYCLES = 100
+"""An abort is noticed within this time."""
 
-MACS_PER_CYCLE = 256
-LOAD_WIDTH = 64
-STORE_WIDTH = 16
+NO_FAULT = CoreResult()
 
 
 @dataclass
 class _Core:
     model: CoreModel
-    busy: bool = False
+    running: bool = False
+    scrubbing: bool = False
     abort: bool = False
-    result: CoreResult = field(default_factory=lambda: CoreResult(Status.OK, 0, 0, 0, 0, 0, 0, 0))
+    next: BlockStart | None = None
+    first_fault: CoreResult = NO_FAULT
+    ended: int = 0
     retired: int = 0
     counters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CORE_COUNTERS, 0))
 
+    @property
+    def busy(self) -> bool:
+        return self.running or self.scrubbing
+
 
 class CoreUnit:
-    """All cores. Attributes for tests: `hang`, programs do not end until they are aborted."""
+    """All cores. Attributes for tests: `hang`, blocks do not end until they are aborted."""
 
     def __init__(
         self,
@@ -58,30 +66,43 @@ class CoreUnit:
         self._event = event
         self.hang = False
         self.registers = RegisterFile(CORE_BLOCK)
-        self.registers.on_read["state"] = self.read_state
-        self.registers.on_read["fault_address"] = self.read_fault_address
-        self.registers.on_read["retired"] = self.read_retired
-        self.registers.on_write["start"] = self._start
+        for name in ("state", "fault_address", "fault_block", "blocks", "retired"):
+            self.registers.on_read[name] = getattr(self, f"read_{name}")
+        self.registers.on_write["start"] = self._operate
+        self.registers.on_write["code"] = self._write_code
         self.reset()
 
     def reset(self) -> None:
         """Idle; counters are zero."""
         self.registers.reset()
-        self.cores = [_Core(CoreModel({})) for _ in range(CORES)]
+        self.cores = [
+            _Core(CoreModel({}, status_of=self._memory.status_of, number=number))
+            for number in range(CORES)
+        ]
 
     def read_state(self, index: int) -> int:
         """Word of CORE_STATE."""
         core = self.cores[index]
         return CORE_STATE.pack(
             busy=core.busy,
-            status=core.result.status,
-            pipe=core.result.pipe,
-            command=core.result.command,
+            pending=core.next is not None,
+            status=core.first_fault.status,
+            pipe=core.first_fault.pipe,
+            pc=core.first_fault.pc,
         )
 
     def read_fault_address(self, index: int) -> int:
         """Word of CORE_FAULT_ADDRESS."""
-        return self.cores[index].result.address
+        return self.cores[index].first_fault.address
+
+    def read_fault_block(self, index: int) -> int:
+        """Word of CORE_FAULT_BLOCK."""
+        x, y, z = self.cores[index].first_fault.block
+        return CORE_FAULT_BLOCK.pack(x=x, y=y, z=z)
+
+    def read_blocks(self, index: int) -> int:
+        """Word of CORE_BLOCKS."""
+        return self.cores[index].ended
 
     def read_retired(self, index: int) -> int:
         """Word of CORE_RETIRED."""
@@ -91,94 +112,96 @@ class CoreUnit:
         """Word of one of CORE_COUNTERS."""
         return self.cores[index].counters[name]
 
-    def _start(self, index: int, word: int) -> None:
-        core = self.cores[index]
-        if not CORE_START.unpack(word)["start"]:
-            core.abort = core.busy
-            return
-        if core.busy:
-            raise SlaveError
-        core.busy, core.abort = True, False
-        core.result = CoreResult(Status.OK, 0, 0, 0, 0, 0, 0, 0)
-        self._clock.process(self._run(index, core))
+    def _write_code(self, index: int, _: int) -> None:
+        self.cores[index].first_fault = NO_FAULT
 
-    def _run(self, index: int, core: _Core) -> Iterator[int]:
-        began = self._clock.now
-        yield self._timing.host_latency
-        result = self._compute(index, core)
-        if result is not None and not self.hang:
-            loads = result.read_bytes // LOAD_WIDTH
-            work = max(result.macs // MACS_PER_CYCLE, loads, result.write_bytes // STORE_WIDTH)
-            total, done = work + self._timing.command * result.retired, 0
-            before = core.retired
-            while done < total and not core.abort:
-                step = min(total - done, self._timing.host_latency)
-                yield step
-                done += step
-                core.retired = before + result.retired * done // total
-        while (result is None or self.hang) and not core.abort:
-            if not self.hang:
-                core.retired += self._timing.host_latency // self._timing.command
-            yield self._timing.host_latency
-        if core.abort or result is None:
-            result = CoreResult(Status.ABORTED, SEQUENCER, 0, 0, 0, 0, 0, 0)
-        self._count(core, result, self._clock.now - began)
-        core.busy, core.result = False, result
+    def _operate(self, index: int, word: int) -> None:
+        core, fields = self.cores[index], CORE_START.unpack(word)
+        match fields["operation"]:
+            case CoreOperation.ABORT:
+                core.abort = core.running
+                core.next = None
+            case CoreOperation.DROP:
+                core.next = None
+            case CoreOperation.START:
+                if core.next is not None or core.scrubbing or core.first_fault.status:
+                    raise SlaveError
+                block = self._block(index, fields["block_x"])
+                if core.running:
+                    core.next = block
+                else:
+                    core.running = True
+                    self._clock.process(self._run(core, block))
+            case CoreOperation.SCRUB:
+                if core.busy:
+                    raise SlaveError
+                core.scrubbing = True
+                self._clock.process(self._scrub(core))
+            case _:
+                raise SlaveError
+
+    def _scrub(self, core: _Core) -> Iterator[int]:
+        yield core.model.scrub()
+        core.scrubbing = False
         self._event("core")
 
-    def _count(self, core: _Core, result: CoreResult, cycles: int) -> None:
-        busy = {
-            Pipe.MTE2: result.read_bytes // LOAD_WIDTH,
-            Pipe.MTE1: 0,
-            Pipe.CUBE: result.macs // MACS_PER_CYCLE,
-            Pipe.FIXPIPE: result.write_bytes // STORE_WIDTH,
-        }
-        core.counters["core_cycles"] += cycles
-        core.counters["core_macs"] += result.macs
-        core.counters["core_read_bytes"] += result.read_bytes
-        core.counters["core_write_bytes"] += result.write_bytes
-        for pipe, worked in busy.items():
-            core.counters[f"{pipe.name.lower()}_busy"] += worked
-            core.counters[f"{pipe.name.lower()}_idle"] += cycles - worked
+    def _run(self, core: _Core, first: BlockStart) -> Iterator[int]:
+        """Run a block, and the next one after it as long as there is one."""
+        block: BlockStart | None = first
+        while block is not None:
+            core.abort = False
+            result = yield from self._execute(core, block)
+            core.ended += 1
+            if result.status:
+                core.next = None
+                if not core.first_fault.status:
+                    core.first_fault = result
+            block, core.next = core.next, None
+            core.running = block is not None
+            self._event("core")
 
-    def _compute(self, index: int, core: _Core) -> CoreResult | None:
-        """Run the program on memory; None means that it does not end."""
+    def _block(self, index: int, x: int) -> BlockStart:
+        """The block that the registers describe at present."""
         words = {name: values[index] for name, values in self.registers.words.items()}
-        address, length = words["program"], CORE_LENGTH.unpack(words["length"])["commands"]
-        for wrong, status in (
-            (address % LINE_BYTES, Status.MISALIGNED),
-            (address >> ADDRESS_BITS, Status.ADDRESS_FAULT),
-        ):
-            if wrong:
-                line = address & -LINE_BYTES
-                return CoreResult(status, SEQUENCER, 0, line, 0, 0, 0, 0)
-        program, fault = self._fetch(address, min(length, LARGEST_PROGRAM))
-        core.model.regions = self._regions()
-        arguments = [words[f"argument{i}"] for i in range(KERNEL_ARGUMENTS)]
-        try:
-            result = core.model.run(
-                program, arguments, length=length, limit=length + SPARE_COMMANDS
-            )
-        except RuntimeError:
-            return None
-        missing = result.command * COMMAND_BYTES >= len(program) and result.command < length
-        if fault and result.status is Status.BAD_COMMAND and missing:
-            return replace(result, status=fault.status, address=fault.address)
-        if result.status is Status.ADDRESS_FAULT:
-            return replace(result, status=self._memory.status_of(result.address))
+        sizes, grid = CORE_SIZES.unpack(words["sizes"]), CORE_GRID.unpack(words["grid"])
+        row = CORE_BLOCK_YZ.unpack(words["block_yz"])
+        return BlockStart(
+            code=words["code"],
+            code_bytes=sizes["code_bytes"],
+            arguments=words["arguments"],
+            argument_bytes=sizes["argument_bytes"],
+            entry=CORE_ENTRY.unpack(words["entry"])["offset"],
+            grid=(grid["x"], grid["y"], grid["z"]),
+            block=(x, row["y"], row["z"]),
+        )
+
+    def _execute(self, core: _Core, block: BlockStart) -> Generator[int, None, CoreResult]:
+        began, retired = self._clock.now, core.retired
+        core.model.regions = self._memory.regions()
+        core.model.core_cycles = core.counters["core_cycles"]
+        execution = Execution(core.model, block)
+        yield self._timing.host_latency
+        while not core.abort:
+            ended = execution.advance(CHUNK_INSTRUCTIONS)
+            core.retired = retired + execution.retired
+            until = began + execution.cycles
+            while self._clock.now < until and not core.abort:
+                yield min(until - self._clock.now, STEP_CYCLES)
+            if ended:
+                break
+        while self.hang and not core.abort:
+            yield self._timing.host_latency
+        result = execution.aborted() if core.abort else execution.result()
+        self._count(core, execution, self._clock.now - began)
         return result
 
-    def _fetch(self, address: int, commands: int) -> tuple[bytes, MemoryFaultError | None]:
-        program = bytearray()
-        while len(program) < commands * COMMAND_BYTES:
-            try:
-                program += self._memory.read(address + len(program), LINE_BYTES).tobytes()
-            except MemoryFaultError as fault:
-                return bytes(program), fault
-        return bytes(program[: commands * COMMAND_BYTES]), None
-
-    def _regions(self) -> dict[int, npt.NDArray[np.uint8]]:
-        regions = {HBM_BASE: self._memory.hbm}
-        for part in self._memory.reachable_host():
-            regions[HOST_BASE + part.start] = self._memory.host[part.start : part.stop]
-        return regions
+    @staticmethod
+    def _count(core: _Core, execution: Execution, cycles: int) -> None:
+        counters = core.counters
+        counters["core_cycles"] += cycles
+        for name, value in execution.counts.items():
+            counters[name] += value
+        for name, busy in execution.busy.items():
+            worked = min(busy, cycles)
+            counters[f"{name}_busy"] += worked
+            counters[f"{name}_idle"] += cycles - worked

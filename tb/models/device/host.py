@@ -6,8 +6,17 @@ from functools import partial
 from abi.config_space import CONFIG_SPACE
 from abi.geometry import CORES, DMA_CHANNELS, QUEUES, VECTORS
 from abi.registers_core import CORE_COUNTERS
-from abi.registers_host import BAR0, BAR0_BYTES, CAPABILITIES, HOST_WINDOW, IDENTITY, RESET_STATE
+from abi.registers_host import (
+    BAR0,
+    BAR0_BYTES,
+    CAPABILITIES,
+    CORE_BUFFERS_2,
+    HOST_WINDOW,
+    IDENTITY,
+    RESET_STATE,
+)
 from abi.version import ABI_MAJOR, ABI_MINOR, DEVICE_ID, VENDOR_ID
+from tb.models.core import BF16_DEPTH
 from tb.models.device.chip import Chip
 from tb.models.device.registers import RegisterFile, SlaveError
 
@@ -52,10 +61,14 @@ class HostSide:
             )
         ]
         words["memory"] = [len(chip.memory.hbm)]
-        model = chip.core.cores[0].model
+        model = chip.core.cores[0].model.pipes
         sizes = [len(model.l1), len(model.l0a), len(model.l0b), len(model.l0c)]
         words["core_buffers"] = [sum(size << 16 * i for i, size in enumerate(sizes))]
-        words["bias_buffer"] = [len(model.bias)]
+        words["core_buffers_2"] = [
+            CORE_BUFFERS_2.pack(
+                bias_lines=len(model.bias), ub_lines=len(model.ub), bf16_depth=BF16_DEPTH
+            )
+        ]
 
     def _write_identity(self, _: int, word: int) -> None:
         fields = CONFIG_SPACE["identity"].register.unpack(word)
@@ -86,7 +99,7 @@ class HostSide:
             read[f"queue_{name}"] = getattr(chip.queues, f"read_{name}")
         for name in ("state", "bytes", "cycles"):
             read[f"dma_{name}"] = getattr(chip.dma, f"read_{name}")
-        for name in ("state", "fault_address", "retired"):
+        for name in ("state", "fault_address", "fault_block", "blocks", "retired"):
             read[f"core_{name}"] = getattr(chip.core, f"read_{name}")
         for name in CORE_COUNTERS:
             read[name] = partial(chip.core.read_counter, name)

@@ -72,6 +72,13 @@ class DeviceMemory:
         ]
         return [part for part in parts if part]
 
+    def regions(self) -> dict[int, Bytes]:
+        """What answers, as the window and the faults stand: arrays by device address."""
+        regions = {HBM_BASE: self.hbm}
+        for part in self.reachable_host():
+            regions[HOST_BASE + part.start] = self.host[part.start : part.stop]
+        return regions
+
     def _check(self, address: int, nbytes: int) -> None:
         last = address + nbytes - 1
         if self._whole(address, last):
