@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, cast
 
+from abi.address import LINE_BYTES
 from abi.core import (
     CUBE_SIDE,
     CommandOpcode,
@@ -98,11 +99,12 @@ class MatrixOperations:
         if target is None:
             raise CompileError(f"memory must be L0A, L0B, L0C or BIAS, not {memory!r}")
         k = self._kernel
-        height, width = (tile.columns, tile.rows) if transpose else (tile.rows, tile.columns)
-        result = k.tile(
-            height if rows is None else rows, width, tile.dtype, memory=memory, name="operand"
-        )
-        per_line = 64 // ELEMENT_BYTES[tile.dtype]
+        per_line = LINE_BYTES // ELEMENT_BYTES[tile.dtype]
+        height, width = tile.rows if rows is None else rows, tile.columns
+        if transpose:
+            # Whole blocks are written, rows beyond the matrix too.
+            height, width = ceil_div(tile.columns, per_line) * per_line, tile.rows
+        result = k.tile(height, width, tile.dtype, memory=memory, name="operand")
         kind = Transpose.NONE
         if transpose:
             kind = Transpose.BYTES if tile.dtype == "int8" else Transpose.HALVES
@@ -147,7 +149,7 @@ class MatrixOperations:
                     "source": 0,
                     "line": Line(right.buffer, depth * right.pitch),
                     "pitch": right.pitch,
-                    "pixel_bytes": right.pitch * 64,
+                    "pixel_bytes": right.pitch * LINE_BYTES,
                     "rows": missing,
                     "out_width": 1,
                     "kernel_height": 1,
