@@ -1,39 +1,42 @@
-"""Programs for the core's tests: encoding, matrix products and chains of random commands."""
+"""Programs for the core's tests: steps, matrix products and chains of random commands."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from abi.address import HBM_BASE, LINE_BYTES
+from abi.address import LINE_BYTES
 from abi.core import (
-    ABSOLUTE,
     CUBE_SIDE,
-    JUMP_COMMAND,
-    LOAD_COMMAND,
-    MMAD_COMMAND,
-    MOVE_COMMAND,
-    NOP_COMMAND,
-    STORE_COMMAND,
+    OPCODE_PIPE,
     CommandOpcode,
+    Local,
     MoveTarget,
     Pipe,
+    StoreOutput,
 )
+from abi.vector import SOURCES, VectorOperation
+from runtime.toolchain.assembler import Assembler
 
 __all__ = [
     "MEMORY_BYTES",
     "SIZES",
     "Gemm",
+    "Step",
     "chain",
-    "end",
-    "jump",
+    "emit_bases",
+    "emit_steps",
     "load",
     "mmad",
     "move",
     "nop",
+    "program",
     "random_gemm",
+    "save",
     "store",
+    "vector",
 ]
 
 SIZES = {
@@ -42,39 +45,100 @@ SIZES = {
     "l0b_lines": 512,
     "l0c_lines": 1024,
     "bias_lines": 16,
+    "ub_lines": 512,
 }
 """Buffers of the core under test."""
 
 MEMORY_BYTES = 1 << 19
-"""Global memory of the tests, at HBM_BASE. Programs lie in its last eighth."""
+"""Global memory of the tests, at HBM_BASE. Kernels lie in its last eighth."""
+
+ELEMENTWISE = (
+    VectorOperation.IADD,
+    VectorOperation.FADD,
+    VectorOperation.FMUL,
+    VectorOperation.FMA,
+    VectorOperation.IMAX,
+    VectorOperation.SELECT,
+    VectorOperation.COPY,
+    VectorOperation.FILL,
+)
 
 
-def nop(pipe: int, **fields: int) -> bytes:
-    return NOP_COMMAND.pack_bytes(opcode=CommandOpcode.NOP, pipe=pipe, **fields)
+@dataclass(frozen=True)
+class Step:
+    """A command whose fields are known; `wait` and `set` are masks of flags."""
+
+    opcode: CommandOpcode
+    pipe: Pipe
+    wait: int
+    set: int
+    fields: dict[str, int]
 
 
-def load(**fields: int) -> bytes:
-    return LOAD_COMMAND.pack_bytes(opcode=CommandOpcode.LOAD, **fields)
+def _step(opcode: CommandOpcode, fields: dict[str, int], pipe: int | None = None) -> Step:
+    wait, give = fields.pop("wait", 0), fields.pop("set", 0)
+    return Step(opcode, OPCODE_PIPE[opcode] if pipe is None else Pipe(pipe), wait, give, fields)
 
 
-def move(**fields: int) -> bytes:
-    return MOVE_COMMAND.pack_bytes(opcode=CommandOpcode.MOVE, **fields)
+def nop(pipe: int, **fields: int) -> Step:
+    return _step(CommandOpcode.NOP, fields, pipe)
 
 
-def mmad(**fields: int) -> bytes:
-    return MMAD_COMMAND.pack_bytes(opcode=CommandOpcode.MMAD, **fields)
+def load(**fields: int) -> Step:
+    return _step(CommandOpcode.LOAD, {"planes": 1, **fields})
 
 
-def store(**fields: int) -> bytes:
-    return STORE_COMMAND.pack_bytes(opcode=CommandOpcode.STORE, **fields)
+def save(**fields: int) -> Step:
+    return _step(CommandOpcode.SAVE, {"planes": 1, "target": Local.MEMORY, **fields})
 
 
-def jump(target: int, **fields: int) -> bytes:
-    return JUMP_COMMAND.pack_bytes(opcode=CommandOpcode.JUMP, target=target, **fields)
+def move(**fields: int) -> Step:
+    return _step(CommandOpcode.MOVE, fields)
 
 
-def end(**fields: int) -> bytes:
-    return NOP_COMMAND.pack_bytes(opcode=CommandOpcode.END, **fields)
+def mmad(**fields: int) -> Step:
+    return _step(CommandOpcode.MMAD, fields)
+
+
+def store(**fields: int) -> Step:
+    return _step(CommandOpcode.STORE, {"target": Local.MEMORY, **fields})
+
+
+def vector(**fields: int) -> Step:
+    return _step(CommandOpcode.VECTOR, fields)
+
+
+def _flags(mask: int) -> list[int]:
+    return [flag for flag in range(mask.bit_length()) if mask >> flag & 1]
+
+
+def emit_bases(asm: Assembler, bases: Mapping[int, int]) -> None:
+    """Set base registers; uses t5 and t6."""
+    for base, address in bases.items():
+        asm.li("t5", address & 0xFFFF_FFFF)
+        asm.li("t6", address >> 32)
+        asm.emit("npu.base", base, "t5", "t6")
+
+
+def emit_steps(asm: Assembler, steps: list[Step]) -> None:
+    """Issue commands; uses t5 and t6."""
+    for step in steps:
+        asm.command(
+            step.opcode,
+            pipe=step.pipe,
+            wait=_flags(step.wait),
+            give=_flags(step.set),
+            **step.fields,
+        )
+
+
+def program(steps: list[Step], bases: Mapping[int, int]) -> bytes:
+    """A kernel that sets base registers, issues all steps and exits."""
+    asm = Assembler()
+    emit_bases(asm, bases)
+    emit_steps(asm, steps)
+    asm.emit("npu.exit")
+    return asm.assemble()
 
 
 L1_FULL, L1_FREE, L0_FULL, L0_FREE, C_FULL, C_FREE, BIAS = (1 << i for i in range(7))
@@ -103,7 +167,7 @@ class Gemm:
     scale: tuple[int, int] | None = None
     """Multiplier and shift of the requantisation."""
 
-    def commands(self) -> list[bytes]:
+    def steps(self) -> list[Step]:
         result = []
         a_pitch, b_pitch = _ceil(self.tk, LINE_BYTES), _ceil(self.tn, LINE_BYTES)
         c_pitch = _ceil(self.tn, CUBE_SIDE)
@@ -112,7 +176,7 @@ class Gemm:
         if self.bias:
             where = {"line": half - bias_lines, "row_bytes": 4 * self.n, "rows": 1}
             result += [
-                load(argument=2, set=BIAS, **where),
+                load(base=2, set=BIAS, **where),
                 move(
                     wait=BIAS,
                     set=BIAS << 1,
@@ -138,7 +202,7 @@ class Gemm:
                     result += [
                         load(
                             wait=L1_FREE if step > 1 else 0,
-                            argument=0,
+                            base=0,
                             offset=row * self.k + k,
                             line=a_line,
                             stride=self.k,
@@ -148,7 +212,7 @@ class Gemm:
                         ),
                         load(
                             set=L1_FULL,
-                            argument=1,
+                            base=1,
                             offset=k * self.n + column,
                             line=b_line,
                             stride=self.n,
@@ -196,10 +260,10 @@ class Gemm:
                     store(
                         wait=C_FULL,
                         set=C_FREE,
-                        argument=3,
+                        base=3,
                         bias=int(self.bias),
                         relu=int(self.relu),
-                        requantise=int(self.scale is not None),
+                        output=StoreOutput.INT8 if self.scale else StoreOutput.WORD,
                         shift=shift,
                         multiplier=multiplier,
                         offset=(row * self.n + column) * size,
@@ -212,7 +276,7 @@ class Gemm:
                     )
                 )
                 tile += 1
-        return [*result, end()]
+        return result
 
     def expected(
         self, a: NDArray[np.int8], b: NDArray[np.int8], bias: NDArray[np.int32]
@@ -264,69 +328,113 @@ def _rows(nbytes: int, rows: int) -> dict[str, int]:
     stride = random.choice([0, nbytes, nbytes + random.randrange(100), -random.randrange(200)])
     low, high = min(0, stride * (rows - 1)), max(0, stride * (rows - 1))
     first = random.randint(-low, MEMORY_BYTES * 7 // 8 - nbytes - high)
-    if random.random() < 0.3:
-        address = (HBM_BASE + first) % 2**48
-        return {"argument": ABSOLUTE, "offset": address, "stride": stride}
-    argument = random.randrange(2)
+    base = random.randrange(2)
     # Base register 1 holds an address beyond the memory.
-    return {"argument": argument, "offset": first - argument * MEMORY_BYTES, "stride": stride}
+    return {"base": base, "offset": first - base * MEMORY_BYTES, "stride": stride}
 
 
-def _random_command(wait: int, give: int) -> bytes:
+def _random_load(flags: dict[str, int]) -> Step:
+    rows, nbytes = random.randint(1, 12), random.choice([1, 64, random.randint(1, 300)])
+    target = random.choice([Local.L1, Local.UB])
+    size = "ub_lines" if target is Local.UB else "l1_lines"
+    line, pitch = _lines(size, rows, _ceil(nbytes, LINE_BYTES))
+    where = {"line": line, "pitch": pitch, "rows": rows, "row_bytes": nbytes}
+    fill = random.choice([0, random.randrange(256)])
+    return load(**flags, target=target, fill=fill, **where, **_rows(nbytes, rows))
+
+
+def _random_save(flags: dict[str, int]) -> Step:
+    rows, nbytes = random.randint(1, 12), random.choice([1, 64, random.randint(1, 300)])
+    lines = _ceil(nbytes, LINE_BYTES)
+    line, pitch = _lines("ub_lines", rows, lines)
+    where = {"line": line, "pitch": pitch, "rows": rows, "row_bytes": nbytes}
+    if random.randrange(2):
+        first, stride = _lines("l1_lines", rows, lines)
+        return save(**flags, **where, target=Local.L1, offset=first, stride=stride)
+    return save(**flags, **where, **_rows(nbytes, rows))
+
+
+def _random_move(flags: dict[str, int]) -> Step:
+    target = random.choice(list(MoveTarget))
+    buffer = {0: "l0a_lines", 1: "l0b_lines", 2: "l0c_lines", 3: "bias_lines"}[target]
+    rows, row_lines = random.randint(1, 12), random.randint(1, 6)
+    source, source_pitch = _lines("l1_lines", rows, row_lines)
+    line, pitch = _lines(buffer, rows, row_lines)
+    where = {"source": source, "source_pitch": source_pitch, "line": line, "pitch": pitch}
+    return move(**flags, target=target, rows=rows, row_lines=row_lines, **where)
+
+
+def _random_mmad(flags: dict[str, int]) -> Step:
+    rows, k_tiles, n_tiles = (random.randint(1, 30), random.randint(1, 5), random.randint(1, 5))
+    a_line, a_pitch = _lines("l0a_lines", rows, _ceil(k_tiles, 4))
+    b_line, b_pitch = _lines("l0b_lines", k_tiles * 16, _ceil(n_tiles, 4))
+    c_line, c_pitch = _lines("l0c_lines", rows, n_tiles)
+    where = {"a_line": a_line, "a_pitch": a_pitch, "b_line": b_line, "b_pitch": b_pitch}
+    sizes = {"rows": rows, "k_tiles": k_tiles, "n_tiles": n_tiles}
+    more = {"c_line": c_line, "c_pitch": c_pitch, "accumulate": random.randrange(2)}
+    return mmad(**flags, **where, **sizes, **more)
+
+
+def _random_store(flags: dict[str, int]) -> Step:
+    rows, columns = random.randint(1, 12), random.choice([16, random.randint(1, 100)])
+    output = random.choice(list(StoreOutput))
+    size = {StoreOutput.WORD: 4, StoreOutput.INT8: 1, StoreOutput.BF16: 2}[output]
+    if random.randrange(2):
+        # Whole lines, since the rest of a line of UB is undefined.
+        lines = random.randint(1, 2)
+        columns = lines * LINE_BYTES // size
+        first, stride = _lines("ub_lines", rows, lines)
+        place = {"target": int(Local.UB), "offset": first, "stride": stride}
+    else:
+        place = _rows(columns * size, rows)
+    c_line, c_pitch = _lines("l0c_lines", rows, _ceil(columns, 16))
+    bias_line = random.randint(0, SIZES["bias_lines"] - _ceil(columns, 16))
+    fields = {
+        **place,
+        "bias": random.randrange(2) if output is StoreOutput.INT8 else 0,
+        "relu": random.randrange(2),
+        "output": output,
+        "shift": random.choice([0, 1, 62, random.randint(0, 62), 24, 30]),
+        "multiplier": random.choice([0, 1, 2**31 - 1, random.getrandbits(31)]),
+        "bias_line": bias_line,
+        "columns": columns,
+        "rows": rows,
+        "c_line": c_line,
+        "c_pitch": c_pitch,
+    }
+    return store(**flags, **fields)
+
+
+def _random_vector(flags: dict[str, int]) -> Step:
+    """Sources in the lower three quarters of UB, the result in the others."""
+    operation = random.choice(ELEMENTWISE)
+    rows, columns = random.randint(1, 6), random.randint(1, 70)
+    lines = _ceil(columns, 16)
+    quarter = SIZES["ub_lines"] // 4
+    fields = {"line": 3 * quarter + random.randrange(quarter - 6 * 5 + 1), "pitch": lines}
+    for source in "abc"[: SOURCES[operation]]:
+        fields[f"{source}_line"] = random.randrange(3 * quarter - 6 * 5 + 1)
+        fields[f"{source}_pitch"] = random.choice([0, lines])
+        fields[f"{source}_step"] = random.randrange(2)
+    immediate = random.choice([0, 0x3F80_0000, random.getrandbits(32)])
+    return vector(
+        **flags, operation=operation, rows=rows, columns=columns, immediate=immediate, **fields
+    )
+
+
+def _random_step(wait: int, give: int) -> Step:
     flags = {"wait": wait, "set": give}
-    match random.randrange(9):
-        case 0:
-            return nop(random.randrange(4), **flags)
-        case 1 | 2:
-            rows, nbytes = random.randint(1, 12), random.choice([1, 64, random.randint(1, 300)])
-            line, pitch = _lines("l1_lines", rows, _ceil(nbytes, LINE_BYTES))
-            where = {"line": line, "pitch": pitch, "rows": rows, "row_bytes": nbytes}
-            return load(**flags, **where, **_rows(nbytes, rows))
-        case 3 | 4:
-            target = random.choice(list(MoveTarget))
-            buffer = {0: "l0a_lines", 1: "l0b_lines", 2: "l0c_lines", 3: "bias_lines"}[target]
-            rows, row_lines = random.randint(1, 12), random.randint(1, 6)
-            source, source_pitch = _lines("l1_lines", rows, row_lines)
-            line, pitch = _lines(buffer, rows, row_lines)
-            where = {"source": source, "source_pitch": source_pitch, "line": line, "pitch": pitch}
-            return move(**flags, target=target, rows=rows, row_lines=row_lines, **where)
-        case 5 | 6:
-            rows, k_tiles, n_tiles = (
-                random.randint(1, 30),
-                random.randint(1, 5),
-                random.randint(1, 5),
-            )
-            a_line, a_pitch = _lines("l0a_lines", rows, _ceil(k_tiles, 4))
-            b_line, b_pitch = _lines("l0b_lines", k_tiles * 16, _ceil(n_tiles, 4))
-            c_line, c_pitch = _lines("l0c_lines", rows, n_tiles)
-            where = {"a_line": a_line, "a_pitch": a_pitch, "b_line": b_line, "b_pitch": b_pitch}
-            sizes = {"rows": rows, "k_tiles": k_tiles, "n_tiles": n_tiles}
-            more = {"c_line": c_line, "c_pitch": c_pitch, "accumulate": random.randrange(2)}
-            return mmad(**flags, **where, **sizes, **more)
-        case _:
-            rows, columns = random.randint(1, 12), random.choice([16, random.randint(1, 100)])
-            narrow = random.randrange(2)
-            c_line, c_pitch = _lines("l0c_lines", rows, _ceil(columns, 16))
-            bias_line = random.randint(0, SIZES["bias_lines"] - _ceil(columns, 16))
-            return store(
-                **flags,
-                **_rows(columns if narrow else 4 * columns, rows),
-                bias=random.randrange(2),
-                relu=random.randrange(2),
-                requantise=narrow,
-                shift=random.choice([0, 1, 62, random.randint(0, 62), 24, 30]),
-                multiplier=random.choice([0, 1, 2**31 - 1, random.getrandbits(31)]),
-                bias_line=bias_line,
-                columns=columns,
-                rows=rows,
-                c_line=c_line,
-                c_pitch=c_pitch,
-            )
+    if random.random() < 0.1:
+        return nop(random.randrange(6), **flags)
+    make = random.choice(
+        [_random_load, _random_save, _random_move, _random_mmad, _random_store, _random_vector]
+    )
+    return make(flags)
 
 
-def chain(commands: int) -> list[bytes]:
+def chain(commands: int) -> list[Step]:
     """Random commands of all pipes, each waiting for the one before it."""
-    result = [nop(0, set=1 << 15)]
+    result = [nop(0, set=1 << 31)]
     for i in range(commands):
-        result.append(_random_command(1 << (i - 1) % 16, 1 << i % 16))
-    return [*result, end(wait=1 << (commands - 1) % 16)]
+        result.append(_random_step(1 << (i - 1) % 32, 1 << i % 32))
+    return result
