@@ -1,50 +1,34 @@
 """Kernels: functions that the compiler turns into objects."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
+from abi.kernel_object import ArgumentKind, ElementType
 from runtime.compiler.allocate import CoreBuffers, allocate
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.errors import CompileError
 from runtime.compiler.generate import CodeGenerator
 from runtime.compiler.ir import Barrier, Memory, Node, Pointer, commands_in
-from runtime.compiler.scalar import Argument, Scalar
+from runtime.compiler.scalar import LOWEST, Argument, Scalar
 from runtime.compiler.synchronise import synchronise
-from runtime.compiler.tile import ELEMENT_BYTES
+from runtime.toolchain.object import Argument as ArgumentPlace
+from runtime.toolchain.object import BufferUse, KernelObject
 
-__all__ = ["CompiledKernel", "KernelArgument", "KernelSource", "kernel"]
+__all__ = ["KernelSource", "kernel"]
 
 LARGEST_BASES = 15
 """Pointer arguments at most: one base register each, besides the window's."""
 
-
-@dataclass(frozen=True)
-class KernelArgument:
-    """An argument: `dtype` of a value, or of what it points to; `offset` in the block, in bytes."""
-
-    name: str
-    dtype: str
-    pointer: bool
-    offset: int
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in the argument block."""
-        return 8 if self.pointer else 4
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """Code and what it needs. `lines`: of each buffer; `flags`: how many."""
-
-    name: str
-    code: bytes
-    arguments: tuple[KernelArgument, ...]
-    argument_bytes: int
-    lines: dict[Memory, int]
-    ram_bytes: int
-    flags: int
+_ELEMENTS = {
+    "float32": ElementType.FLOAT32,
+    "int32": ElementType.INT32,
+    "bfloat16": ElementType.BFLOAT16,
+    "int8": ElementType.INT8,
+}
+_VALUES = {
+    "int32": ArgumentKind.INT32,
+    "uint31": ArgumentKind.INT32,
+    "float32": ArgumentKind.FLOAT32,
+}
 
 
 class KernelSource:
@@ -53,9 +37,10 @@ class KernelSource:
     def __init__(self, function: Callable[..., None], arguments: dict[str, str]) -> None:
         self.function = function
         self.name = function.__name__
-        self.arguments, self.argument_bytes = _layout(arguments)
+        self.types = arguments
+        self.arguments = _layout(arguments)
 
-    def compile(self, core: CoreBuffers) -> CompiledKernel:
+    def compile(self, core: CoreBuffers) -> KernelObject:
         """Compile it for a core.
 
         Raises:
@@ -64,22 +49,29 @@ class KernelSource:
         builder = KernelBuilder()
         pointers: list[Pointer] = []
         values: list[Pointer | Scalar] = []
-        for argument in self.arguments:
-            if argument.pointer:
-                pointer = Pointer(argument.name, argument.dtype, len(pointers), argument.offset)
+        for argument, kind in zip(self.arguments, self.types.values(), strict=True):
+            if argument.kind is ArgumentKind.POINTER:
+                dtype = kind.removesuffix("*")
+                pointer = Pointer(argument.name, dtype, len(pointers), argument.offset)
                 pointers.append(pointer)
                 values.append(pointer)
             else:
-                values.append(Argument(argument.name, argument.offset, lowest=_lowest(argument)))
+                lowest = 0 if kind == "uint31" else LOWEST
+                values.append(Argument(argument.name, argument.offset, lowest=lowest))
         self.function(builder, *values)
         stages = _stages(builder.root.nodes)
         lines = allocate(stages, core)
         primed = [synchronise(nodes) for nodes in stages]
         generator = CodeGenerator(pointers)
         code = generator.generate(list(zip(stages, primed, strict=True)))
-        flags = max((f + 1 for nodes in stages for f in _flags(nodes)), default=0)
-        return CompiledKernel(
-            self.name, code, self.arguments, self.argument_bytes, lines, generator.ram_bytes, flags
+        flags = {f for nodes in stages for node in nodes for c in commands_in(node) for f in c.wait}
+        return KernelObject(
+            name=self.name,
+            code=code,
+            arguments=self.arguments,
+            buffers=BufferUse(**{memory.name.lower(): lines[memory] for memory in Memory}),
+            ram_bytes=generator.ram_bytes,
+            flags=sum(1 << flag for flag in flags),
         )
 
 
@@ -103,27 +95,24 @@ def kernel(**arguments: str) -> Callable[[Callable[..., None]], KernelSource]:
     return lambda function: KernelSource(function, arguments)
 
 
-def _layout(arguments: dict[str, str]) -> tuple[tuple[KernelArgument, ...], int]:
-    found: list[KernelArgument] = []
+def _layout(arguments: dict[str, str]) -> tuple[ArgumentPlace, ...]:
+    found: list[ArgumentPlace] = []
     offset = 0
     for name, kind in arguments.items():
-        pointer = kind.endswith("*")
-        dtype = kind.removesuffix("*")
-        allowed: Any = ELEMENT_BYTES if pointer else ("int32", "uint31", "float32")
-        if dtype not in allowed:
+        element = _ELEMENTS.get(kind.removesuffix("*")) if kind.endswith("*") else None
+        if element is None and kind not in _VALUES:
             raise CompileError(f"type of {name} must be one that exists, not {kind!r}")
-        size = 8 if pointer else 4
-        offset += -offset % size
-        found.append(KernelArgument(name, dtype, pointer, offset))
-        offset += size
-    pointers = sum(argument.pointer for argument in found)
+        if element is None:
+            argument = ArgumentPlace(name, _VALUES[kind], offset)
+        else:
+            offset += -offset % 8
+            argument = ArgumentPlace(name, ArgumentKind.POINTER, offset, element)
+        found.append(argument)
+        offset += argument.size
+    pointers = sum(argument.kind is ArgumentKind.POINTER for argument in found)
     if pointers > LARGEST_BASES:
         raise CompileError(f"arrays must be at most {LARGEST_BASES}, not {pointers!r}")
-    return tuple(found), offset
-
-
-def _lowest(argument: KernelArgument) -> int:
-    return 0 if argument.dtype == "uint31" else -(1 << 31)
+    return tuple(found)
 
 
 def _stages(nodes: list[Node]) -> list[list[Node]]:
@@ -135,7 +124,3 @@ def _stages(nodes: list[Node]) -> list[list[Node]]:
         else:
             stages[-1].append(node)
     return stages
-
-
-def _flags(nodes: list[Node]) -> list[int]:
-    return [f for node in nodes for command in commands_in(node) for f in command.wait]

@@ -17,9 +17,9 @@ from abi.address import HBM_BASE
 from abi.core import COMMANDS, FLAG_MAXIMUM, FLAGS, PIPES, CommandOpcode, Pipe
 from abi.status import Status
 from runtime.compiler.allocate import CoreBuffers
-from runtime.compiler.kernel import CompiledKernel
 from runtime.toolchain.events import Barrier, Exit, FlagSet, FlagWait, Issue, Trap
 from runtime.toolchain.interpreter import ScalarInterpreter
+from runtime.toolchain.object import KernelObject
 from tb.models.pipes import PipesModel
 
 __all__ = ["BUFFERS", "ScheduledCore"]
@@ -72,18 +72,13 @@ class ScheduledCore:
 
     def run(
         self,
-        kernel: CompiledKernel,
+        kernel: KernelObject,
         arguments: Sequence[int | float],
         grid: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
         """Run all blocks of a grid, in random order."""
-        raw = bytearray(kernel.argument_bytes)
-        for argument, value in zip(kernel.arguments, arguments, strict=True):
-            if argument.dtype == "float32" and not argument.pointer:
-                part = np.float32(value).tobytes()
-            else:
-                part = (int(value) % (1 << 64)).to_bytes(8, "little")[: argument.nbytes]
-            raw[argument.offset : argument.offset + argument.nbytes] = part
+        names = [argument.name for argument in kernel.arguments]
+        raw = kernel.pack_arguments(dict(zip(names, arguments, strict=True)))
         x, y, z = grid
         blocks = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
         self.random.shuffle(blocks)
@@ -95,7 +90,7 @@ class ScheduledCore:
                     address, np.frombuffer(part, np.uint8)
                 ),
             )
-            scalar.start(arguments=bytes(raw), grid=grid, block=block)
+            scalar.start(arguments=raw, grid=grid, block=block)
             _Block(self, scalar).run()
 
 
