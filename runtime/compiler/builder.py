@@ -16,6 +16,7 @@ from runtime.compiler.ir import (
     Buffer,
     Command,
     Define,
+    Fetch,
     Line,
     Loop,
     Memory,
@@ -24,7 +25,15 @@ from runtime.compiler.ir import (
     When,
 )
 from runtime.compiler.matrix import MatrixOperations
-from runtime.compiler.scalar import Binary, Scalar, ScalarLike, SpecialValue, Variable, scalar
+from runtime.compiler.scalar import (
+    HIGHEST,
+    Binary,
+    Scalar,
+    ScalarLike,
+    SpecialValue,
+    Variable,
+    scalar,
+)
 from runtime.compiler.tile import ELEMENT_BYTES, Tile, lines_of, most
 
 __all__ = ["KernelBuilder"]
@@ -120,6 +129,22 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
         """All loads, operations and stores before it have ended; what they wrote to global memory
         can be loaded."""
         self._region.nodes.append(Barrier())
+
+    def fetch(
+        self, pointer: Pointer, offset: ScalarLike, *, lowest: int = 0, highest: int = HIGHEST
+    ) -> Scalar:
+        """An int32 of global memory, read by the scalar unit: element `offset` of the array.
+
+        Args:
+            lowest, highest: bounds that the kernel's caller promises for the value.
+        """
+        self._check_pointer(pointer)
+        if pointer.dtype != "int32":
+            raise CompileError(f"{pointer.name} must point to int32, not {pointer.dtype!r}")
+        value = Variable("fetched", lowest, highest)
+        place = self.define(scalar(offset) * ELEMENT_BYTES["int32"])
+        self._region.nodes.append(Fetch(value, pointer, place))
+        return value
 
     # Tiles.
 
@@ -244,6 +269,29 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
                 "row_bytes": tile.columns * size,
                 "rows": tile.rows,
                 "stride": scalar(stride) * size,
+                "planes": 1,
+            },
+            reads=(tile,),
+        )
+
+    def store_column(self, pointer: Pointer, offset: ScalarLike, tile: Tile) -> None:
+        """Write a tile of one column as consecutive elements: one of each row."""
+        self._check_pointer(pointer)
+        if not tile.column or tile.dtype != pointer.dtype:
+            raise CompileError(f"tile must be a column of {pointer.dtype}, not {tile!r}")
+        size = ELEMENT_BYTES[pointer.dtype]
+        self.issue(
+            Pipe.MTE3,
+            CommandOpcode.SAVE,
+            {
+                "base": pointer.base,
+                "target": Local.MEMORY,
+                "offset": scalar(offset) * size,
+                "line": tile.line,
+                "pitch": tile.pitch,
+                "row_bytes": size,
+                "rows": tile.rows,
+                "stride": size,
                 "planes": 1,
             },
             reads=(tile,),

@@ -4,13 +4,14 @@ from collections import Counter
 from itertools import count
 
 from abi.core import COMMANDS, PIPES, CommandOpcode, Pipe
-from abi.isa import RAM_BASE
+from abi.isa import RAM_BASE, WINDOW_BASE, WINDOW_REGISTER
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import (
     Barrier,
     Buffer,
     Command,
     Define,
+    Fetch,
     Line,
     Loop,
     Node,
@@ -68,6 +69,7 @@ class CodeGenerator:
             (pipe, index): 0 for pipe in PIPES for index in range(1, 8)
         }
         self._labels = count()
+        self._window: Pointer | None = None
         self._lines: dict[Buffer, Scalar] = {}
         self._commands: dict[Command, list[Scalar]] = {}
 
@@ -142,6 +144,10 @@ class CodeGenerator:
                         self._commands[node] = self._words(node)
                         for word in self._commands[node]:
                             use(word, weight)
+                    case Fetch():
+                        uses[node.value] += 2
+                        weights[node.value] += weight
+                        use(node.offset, weight)
                     case Define():
                         defined[node.value] = weight
                     case Loop():
@@ -184,6 +190,8 @@ class CodeGenerator:
                         register = self._compute(node.value, self._home.get(node.value))
                         self._store(node.value, register)
                         self._release(register)
+                case Fetch():
+                    self._fetch(node)
                 case Barrier():
                     self.asm.emit("npu.barrier")
                 case Loop():
@@ -191,13 +199,29 @@ class CodeGenerator:
                 case When():
                     self._when(node)
 
+    def _fetch(self, node: Fetch) -> None:
+        pointer = node.pointer
+        if self._window is not pointer:
+            low, high = self._take(), self._take()
+            self.asm.emit("lw", low, pointer.offset, ARGUMENTS_REGISTER)
+            self.asm.emit("lw", high, pointer.offset + 4, ARGUMENTS_REGISTER)
+            self.asm.emit("npu.base", WINDOW_REGISTER, low, high)
+            self._release(low, high)
+            self._window = pointer
+        offset, address = self.evaluate(node.offset), self._take()
+        self.asm.li(address, WINDOW_BASE)
+        self.asm.emit("add", address, address, offset)
+        self.asm.emit("lw", address, 0, address)
+        self._store(node.value, address)
+        self._release(offset, address)
+
     def _loop(self, loop: Loop) -> None:
         number = next(self._labels)
         head, end = f"loop{number}", f"end{number}"
         register = self.evaluate(loop.start)
         self._store(loop.index, register)
         self._release(register)
-        self._known.clear()
+        self._forget()
         self.asm.label(head)
         index, stop = self.evaluate(loop.index), self.evaluate(loop.stop)
         inside = f"body{number}"
@@ -220,7 +244,12 @@ class CodeGenerator:
         self._release(index, target)
         self.asm.emit("jal", 0, head)
         self.asm.label(end)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Several ways lead to here: nothing is known of the staged words and the window."""
         self._known.clear()
+        self._window = None
 
     def _when(self, when: When) -> None:
         number = next(self._labels)
@@ -234,6 +263,7 @@ class CodeGenerator:
         self._emit_nodes(when.body.nodes)
         self._next_slot(when.body)
         self.asm.label(end)
+        self._window = None
         # What both ways agree on.
         self._known = {key: value for key, value in self._known.items() if known.get(key) == value}
 

@@ -13,6 +13,7 @@ __all__ = [
     "Buffer",
     "Command",
     "Define",
+    "Fetch",
     "Line",
     "Loop",
     "Memory",
@@ -107,6 +108,15 @@ class Define:
 
 
 @dataclass(eq=False)
+class Fetch:
+    """The scalar unit reads an int32 of global memory, `offset` bytes behind a pointer."""
+
+    value: Variable
+    pointer: Pointer
+    offset: Scalar
+
+
+@dataclass(eq=False)
 class Barrier:
     """All commands before it have ended."""
 
@@ -130,7 +140,7 @@ class When:
     body: "Region"
 
 
-Node = Command | Define | Barrier | Loop | When
+Node = Command | Define | Fetch | Barrier | Loop | When
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ from abi.isa import Special
 from runtime.compiler.errors import CompileError
 
 __all__ = [
+    "HIGHEST",
     "LOWEST",
     "Argument",
     "Binary",

@@ -91,6 +91,13 @@ class VectorOperations:
         self._issue(V.COPY, target, [tile], {})
         return target
 
+    def update(self, target: Tile, value: Tile) -> None:
+        """Give a tile that was made before, outside of a loop perhaps, a new value."""
+        if value.dtype != target.dtype or value.column != target.column:
+            raise CompileError(f"value must have the type of {target!r}, not {value!r}")
+        self._check_shape(value, target)
+        self._issue(V.COPY, target, [value], {})
+
     def convert(self, tile: Tile, dtype: str) -> Tile:
         """int8 to int32 or fp32, bfloat16 to and from fp32, int32 to and from fp32 (ties to even,
         saturated), fp32 or int32 to int8 (saturated)."""

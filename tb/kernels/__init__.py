@@ -1,0 +1,1 @@
+"""Tests of the kernel library, on the golden models."""
