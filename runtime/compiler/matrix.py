@@ -1,6 +1,6 @@
 """Matrix operations of the kernel language: products on the Cube, and what becomes of the sums."""
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from abi.address import LINE_BYTES
 from abi.core import (
@@ -33,6 +33,27 @@ _OUTPUTS = {
     ("int32", "int8"): StoreOutput.INT8,
     ("float32", "bfloat16"): StoreOutput.BF16,
 }
+
+
+class Window(Protocol):
+    """Sizes of a window that slides over an image, as `unfold` needs them."""
+
+    @property
+    def height(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def kernel_height(self) -> int: ...
+    @property
+    def kernel_width(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    @property
+    def padding(self) -> int: ...
+    @property
+    def out_width(self) -> int: ...
 
 
 class MatrixOperations:
@@ -127,6 +148,47 @@ class MatrixOperations:
             writes=(result,),
         )
         return result
+
+    def unfold(self, picture: Tile, window: Window, first: ScalarLike, count: ScalarLike) -> Tile:
+        """Windows of an image in L1 as rows of a matrix in L0A: `count` windows, from number
+        `first` on, row by row of the result. The picture's rows are image rows, its columns
+        all channels of all pixels of a row."""
+        k = self._kernel
+        size = ELEMENT_BYTES[picture.dtype]
+        depth = window.kernel_height * window.kernel_width * window.channels
+        left = k.tile(count, depth, picture.dtype, memory=Memory.L0A, name="windows")
+        start = k.define(scalar(first))
+        k.issue(
+            Pipe.MTE1,
+            CommandOpcode.IMG2COL,
+            {
+                "target": MoveTarget.L0A,
+                "stride_height": window.stride,
+                "stride_width": window.stride,
+                "source": picture.line,
+                "source_pitch": picture.pitch,
+                "line": left.line,
+                "pitch": left.pitch,
+                "pixel_bytes": window.channels * size,
+                "rows": left.rows,
+                "height": window.height,
+                "width": window.width,
+                "out_width": window.out_width,
+                "kernel_height": window.kernel_height,
+                "kernel_width": window.kernel_width,
+                "pad_top": window.padding,
+                "pad_left": window.padding,
+                "first_row": start // window.out_width,
+                "first_column": start % window.out_width,
+            },
+            reads=(picture,),
+            writes=(left,),
+        )
+        return left
+
+    def padded(self, depth: ScalarLike) -> Scalar:
+        """Rows of B that the Cube reads for a depth."""
+        return _padded(scalar(depth))
 
     def _pad(self, right: Tile, depth: Scalar) -> None:
         """Zero rows of B from `depth` to the next multiple of 16: what lies there might be a NaN,

@@ -1,0 +1,81 @@
+"""Convolution and pooling against numpy, bit for bit where they are exact."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from runtime.compiler.errors import CompileError
+from runtime.kernels.window_source import (
+    Convolution,
+    Pooling,
+    convolution_source,
+    pooling_source,
+)
+from tb.kernels.library import run_kernel
+
+CONVOLUTIONS = [
+    Convolution(1, 1, 1, 1, 1, 1, 1, 0, "int32", relu=False),
+    Convolution(8, 8, 1, 6, 5, 5, 1, 2, "int8", relu=True),
+    Convolution(9, 11, 3, 65, 3, 3, 2, 1, "int32", relu=False),
+    Convolution(6, 6, 17, 7, 3, 1, 1, 0, "int8", relu=False),
+    Convolution(13, 5, 64, 16, 1, 1, 1, 0, "int32", relu=True),
+]
+
+
+def convolve(x: NDArray[np.int8], w: NDArray[np.int8], c: Convolution) -> NDArray[np.int64]:
+    padding = (0, 0), (c.padding,) * 2, (c.padding,) * 2, (0, 0)
+    wide = np.pad(x.astype(np.int64), padding)
+    out = np.zeros((len(x), c.out_height, c.out_width, c.filters), np.int64)
+    for i in range(c.kernel_height):
+        for j in range(c.kernel_width):
+            rows = slice(i, i + c.stride * c.out_height, c.stride)
+            columns = slice(j, j + c.stride * c.out_width, c.stride)
+            part = wide[:, rows, columns][:, : c.out_height, : c.out_width]
+            out += part @ w[i, j].astype(np.int64)
+    return out
+
+
+@pytest.mark.parametrize("images", [0, 1, 3])
+@pytest.mark.parametrize("c", CONVOLUTIONS)
+def test_convolution(c: Convolution, images: int) -> None:
+    rng = np.random.default_rng(images)
+    x = rng.integers(-128, 128, (images, c.height, c.width, c.channels)).astype(np.int8)
+    shape = c.kernel_height, c.kernel_width, c.channels, c.filters
+    w = rng.integers(-128, 128, shape).astype(np.int8)
+    bias = rng.integers(-5000, 5000, c.filters).astype(np.int32)
+    expected = convolve(x, w, c) + bias
+    if c.relu:
+        expected = np.maximum(expected, 0)
+    if c.output == "int8":
+        expected = np.clip((expected * 99 + (1 << 14)) >> 15, -128, 127)
+    out = np.zeros(expected.shape, np.dtype(c.output).type)
+    got = run_kernel(convolution_source(c), [x, w, bias], out, [images, 99, 15])
+    assert np.array_equal(got, expected)
+
+
+def test_a_kernel_that_is_too_large_is_refused() -> None:
+    with pytest.raises(CompileError, match="must not be larger than the padded image"):
+        convolution_source(replace(CONVOLUTIONS[0], kernel_height=2))
+
+
+@pytest.mark.parametrize("images", [0, 1, 3])
+@pytest.mark.parametrize(
+    "p",
+    [
+        Pooling(2, 2, 1, 2, 2, "max", "int8"),
+        Pooling(9, 7, 6, 2, 2, "max", "int8"),
+        Pooling(8, 8, 17, 3, 1, "max", "float32"),
+        Pooling(5, 6, 3, 2, 2, "mean", "float32"),
+    ],
+)
+def test_pooling(p: Pooling, images: int) -> None:
+    rng = np.random.default_rng(images)
+    shape = images, p.height, p.width, p.channels
+    x = rng.integers(-128, 128, shape).astype(np.dtype(p.dtype).type)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (p.window, p.window), (1, 2))
+    windows = windows[:, :: p.stride, :: p.stride]
+    expected = windows.max(axis=(-1, -2)) if p.kind == "max" else windows.mean(axis=(-1, -2))
+    out = np.zeros(expected.shape, x.dtype)
+    assert np.array_equal(run_kernel(pooling_source(p), [x], out, [images]), expected)
