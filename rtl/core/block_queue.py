@@ -1,6 +1,6 @@
 """The core's registers, and the blocks that the firmware asks for: one runs, one more waits."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -62,7 +62,7 @@ class BlockQueue(wiring.Component):
 
     Members:
         bus: `RegisterPort`, target of `CORE_REGISTERS`.
-        block: `BLOCK`; stable from `flush` or `start` to the end of the block.
+        block: `BLOCK`; stable from `start` to the end of the block.
         flush: 1 bit for one cycle, before `start`; empty the instruction cache.
         start: 1 bit for one cycle. cancel: 1 bit, until `stop`. scrub: 1 bit for one cycle.
         running: 1 bit; the scoreboard is busy. stop: 1 bit; it ends a block.
@@ -74,7 +74,7 @@ class BlockQueue(wiring.Component):
         done: 1 bit for one cycle; a block or a scrub has ended.
         idle: 1 bit; no access, no block, no scrub.
 
-    Timing: a block starts 5 cycles after the pulse of its START, or 2 after the one before ended.
+    Timing: a block starts 5 cycles after the pulse of its START, or 4 after the one before ended.
     """
 
     def __init__(self) -> None:
@@ -111,10 +111,13 @@ class BlockQueue(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), bank.bus)
 
         held = Signal()
+        preparing = Signal(2)
         working = Signal()
         faulty = Signal()
         m.d.comb += [
-            working.eq(held | self.start | self.running | self.scrub | self.scrubbing),
+            working.eq(
+                held | preparing.any() | self.start | self.running | self.scrub | self.scrubbing
+            ),
             faulty.eq(self.state.status != Status.OK),
             self.state.busy.eq(working),
             self.state.pending.eq(held),
@@ -149,31 +152,32 @@ class BlockQueue(wiring.Component):
         # A fault that came behind the bank's question drops it.
         starts = operation[CoreOperation.START] & ~faulty
 
-        # The next block; its number takes two products, one after the other.
+        # The next block becomes the present one at once, so that a core that was idle can hold
+        # another. The number of the block takes two products, one after the other.
         following = Signal(BLOCK, reset_less=True)
-        counting = Signal(2)
         changed, flushes = Signal(), Signal()
         take = Signal()
+        block = self.block
         m.d.comb += [
-            take.eq(held & (counting == 0) & ~self.start & ~self.running),
-            self.flush.eq(take & flushes),
+            take.eq(held & ~preparing.any() & ~self.start & ~self.running),
+            self.flush.eq(preparing[0] & flushes),
         ]
-        m.d.sync += self.start.eq(take)
+        m.d.sync += [preparing.eq(Cat(take, preparing[0])), self.start.eq(preparing[1])]
         with m.If(take):
-            m.d.sync += [self.block.eq(following), held.eq(0)]
-        with m.If(counting == 2):
-            partial = following.block_y + following.grid_y * following.block_z
-            m.d.sync += [following.number.eq(partial), counting.eq(1)]
-        with m.If(counting == 1):
-            number = following.block_x + following.grid_x * following.number[:32]
-            m.d.sync += [following.number.eq(number), counting.eq(0)]
+            m.d.sync += [block.eq(following), held.eq(0)]
+        with m.If(preparing[0]):
+            m.d.sync += [
+                block.number.eq(block.block_y + block.grid_y * block.block_z),
+                flushes.eq(0),
+            ]
+        with m.If(preparing[1]):
+            m.d.sync += block.number.eq(block.block_x + block.grid_x * block.number[:32])
         sizes, grid = bank.member("sizes"), bank.member("grid")
         yz = bank.member("block_yz")
         with m.If(starts):
             m.d.sync += [
                 held.eq(1),
-                counting.eq(2),
-                flushes.eq(changed),
+                flushes.eq(flushes | changed),
                 changed.eq(0),
                 following.code.eq(bank.member("code").address),
                 following.arguments.eq(bank.member("arguments").address),
@@ -190,11 +194,8 @@ class BlockQueue(wiring.Component):
         drop = operation[CoreOperation.ABORT] | operation[CoreOperation.DROP]
         with m.If(drop | self.fault_valid):
             m.d.sync += held.eq(0)
-            # Its kernel has not been run: the one after it still has to drop the old one's code.
-            with m.If(held & ~take & flushes):
-                m.d.sync += changed.eq(1)
 
-        goes_on = take | self.start | (self.running & ~self.stop)
+        goes_on = take | preparing.any() | self.start | (self.running & ~self.stop)
         with m.If(operation[CoreOperation.ABORT] & goes_on):
             m.d.sync += self.cancel.eq(1)
         with m.Elif(self.stop):

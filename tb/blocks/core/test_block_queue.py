@@ -117,7 +117,7 @@ class Bench:
             dut.finished.value = 1
             await edge
             dut.finished.value = 0
-            # A start comes two cycles behind the end of the block before at the earliest.
+            # A start comes some cycles behind the end of the block before.
             assert not dut.start.value
 
     async def write(self, name: str, value: int) -> None:
@@ -231,7 +231,6 @@ async def sticky_faults(dut: Any) -> None:
 async def drops_and_aborts(dut: Any) -> None:
     bench = Bench(dut)
     await bench.start()
-    ended = 0
     for turn in range(40):
         if turn % 2 == 0 or dut.idle.value:
             await bench.write("code", 64 * turn)
@@ -255,8 +254,7 @@ async def drops_and_aborts(dut: Any) -> None:
         else:
             assert state == {**QUIET, "status": Status.ABORTED, "pipe": Pipe.SCALAR, "pc": 4}
             await bench.write("code", 0)
-        ended += 1
-        assert await bench.bus.read(CORE_BLOCK.address("blocks")) == ended
+        assert await bench.bus.read(CORE_BLOCK.address("blocks")) == turn + 1
         assert len(bench.started) == ran + 1, f"pending {pending}"
     # A block that was dropped had to empty the cache; the next one does it in its place.
     await bench.write("code", 128)
