@@ -17,6 +17,7 @@ from driver.kmd.session import Session
 from driver.umd.client import Client
 from driver.umd.queue import Semaphore
 from runtime import copies
+from runtime.argument_blocks import ArgumentPool
 from runtime.arguments import check_dtype, check_integer, check_shape, refuse
 from runtime.event import Event
 from runtime.heap import Block, Heap
@@ -68,6 +69,7 @@ class Device:
         self.client = Client(self._session, self.bus)
         self.heap = Heap(self.client)
         self.staging = StagingPool(self.client, self.heap)
+        self.argument_blocks = ArgumentPool(self.client, self.heap)
         self.programs = ProgramCache(self)
         self.streams: list[Stream] = []
         self._semaphores = SemaphorePool(self.client, self.heap)

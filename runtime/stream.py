@@ -40,6 +40,9 @@ LARGEST_DEPTH = 1 << 16
 TASK_TIMEOUT = 1_000_000_000
 """Absolute cap of one task, in cycles, unless the stream was made with another."""
 
+GRIDS_KEPT = 64
+"""Grids of kernels that are kept before those of ended ones are looked for."""
+
 _TRANSIENT = (
     InterruptLostError,
     WaitTimeoutError,
@@ -95,6 +98,9 @@ class Stream:
         self._batches = 0
         self._destroyed = False
         self._recorded: dict[Semaphore, int] = {}
+        self._grids: dict[int, tuple[int, tuple[int, int, int]]] = {}
+        """By ring index of each KERNEL: timeline value that completes it, and its grid."""
+
         device.streams.append(self)
 
     # State.
@@ -171,7 +177,9 @@ class Stream:
         before = ring.written
         try:
             for opcode, fields in packets:
-                queue.push(opcode, **fields)
+                index = queue.push(opcode, **fields)
+                if opcode is PacketOpcode.KERNEL:
+                    self._note_grid(index, fields)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             ring.written = before  # None of an operation's packets stays behind.
             raise InvalidArgumentError(
@@ -184,6 +192,14 @@ class Stream:
         if not self._batches:
             self.flush()
         return value
+
+    def _note_grid(self, index: int, fields: dict[str, int]) -> None:
+        """Keep the grid of a kernel until it is done: a fault names its block by a number."""
+        if len(self._grids) >= GRIDS_KEPT and not self._queue.timeline.status:
+            done = self._queue.timeline.value
+            self._grids = {i: kept for i, kept in self._grids.items() if kept[0] > done}
+        grid = (fields["grid_x"], fields["grid_y"], fields["grid_z"])
+        self._grids[index] = (self._queue.submitted + 1, grid)
 
     def flush(self) -> None:
         """Publish what a batch has gathered so far: one SIGNAL, one doorbell.
@@ -259,6 +275,7 @@ class Stream:
         try:
             self._client.wait(self._queue.handle, semaphore.bus_address, value, timeout=timeout)
         except NpuError as error:
+            self._locate(error)
             if isinstance(error, _TRANSIENT):
                 self._note_transient(error)
             else:
@@ -328,6 +345,7 @@ class Stream:
             queue.discard_pending()
             if self._client.reset_queue(queue.handle):
                 queue.restart()
+            self._grids.clear()
             self._abandon_events()
             queue.timeline.signal(queue.submitted)
             self._error = None
@@ -383,13 +401,21 @@ class Stream:
         state = self._client.query_queue(self._queue.handle)
         if not state["status_word"]:
             return None
-        return fault_from_status(
+        fault = fault_from_status(
             state["status_word"],
             packet=state["fault_packet"],
             address=state["fault_address"],
             pipe=state["pipe"],
-            command=state["command"],
+            detail=state["detail"],
+            block=state["block"],
         )
+        self._locate(fault)
+        return fault
+
+    def _locate(self, error: NpuError) -> None:
+        """Give a failed block its coordinates."""
+        if error.packet in self._grids:
+            error.locate(self._grids[error.packet][1])
 
     def __repr__(self) -> str:
         return f"Stream(queue={self._queue.number})"

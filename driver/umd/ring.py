@@ -102,6 +102,9 @@ class Ring:
                 queue=error.queue,
                 packet=error.packet,
                 address=error.address,
+                pipe=error.pipe,
+                pc=error.pc,
+                block_number=error.block_number,
                 in_flight=error.in_flight,
             ) from error
         self.room()

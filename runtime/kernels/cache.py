@@ -1,4 +1,4 @@
-"""Programs that are resident in device memory, and their launch."""
+"""Kernels that are resident in device memory, and their launch."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from abi.core import COMMAND_BYTES
 from abi.packet import PacketOpcode
 from driver.errors import OutOfMemoryError
 from runtime import copies
@@ -17,10 +16,10 @@ from runtime.stream import Stream
 if TYPE_CHECKING:
     from runtime.device import Device
 
-__all__ = ["Kernel", "ProgramCache"]
+__all__ = ["ProgramCache", "Resident"]
 
 LIMIT_BYTES = 8 << 20
-"""Device memory that resident programs may take; beyond it, the least recently used leave."""
+"""Device memory that resident kernels may take; beyond it, the least recently used leave."""
 
 TIMEOUT_FACTOR = 16
 TIMEOUT_SLACK = 1_000_000
@@ -28,37 +27,40 @@ LARGEST_TIMEOUT = (1 << 32) - 1
 
 
 @dataclass(eq=False)
-class Kernel:
-    """A program in device memory. `cycles` is an estimate of its run time, from which its
-    timeout is derived generously."""
+class Resident:
+    """A kernel in device memory. `cycles` is an estimate of its run time, from which its timeout
+    is derived generously; None: its timeout is the stream's."""
 
     buffer: DeviceBuffer
-    commands: int
-    cycles: int
+    cycles: int | None
     uploader: Stream | None
     uploaded: int
 
     @property
     def timeout(self) -> int:
-        """Cycles after which it is aborted."""
+        """Cycles after which it is aborted; 0: the stream's."""
+        if self.cycles is None:
+            return 0
         return min(LARGEST_TIMEOUT, TIMEOUT_FACTOR * self.cycles + TIMEOUT_SLACK)
 
 
 class ProgramCache:
-    """Programs by key. One that is new is uploaded on the stream that launches it first."""
+    """Kernels by key. One that is new is uploaded on the stream that launches it first."""
 
     def __init__(self, device: "Device") -> None:
         self._device = device
-        self._kernels: dict[Hashable, Kernel] = {}
+        self._kernels: dict[Hashable, Resident] = {}
 
     def __len__(self) -> int:
         return len(self._kernels)
 
-    def get(self, key: Hashable, build: Callable[[], bytes], cycles: int, stream: Stream) -> Kernel:
-        """The resident program of `key`, ready for work of `stream`; `build` makes a new one.
+    def get(
+        self, key: Hashable, build: Callable[[], bytes], cycles: int | None, stream: Stream
+    ) -> Resident:
+        """The resident kernel of `key`, ready for work of `stream`; `build` makes a new one.
 
         Raises:
-            OutOfMemoryError: device memory is full even without other programs.
+            OutOfMemoryError: device memory is full even without other kernels.
             NpuError: the stream takes no work.
         """
         kernel = self._kernels.pop(key, None)
@@ -72,44 +74,76 @@ class ProgramCache:
         return kernel
 
     def launch(
-        self, kernel: Kernel, arguments: Sequence[int], blocks: Sequence[Block], stream: Stream
+        self,
+        kernel: Resident,
+        grid: tuple[int, int, int],
+        arguments: Sequence[int] | bytes,
+        blocks: Sequence[Block],
+        stream: Stream,
+        *,
+        entry: int = 0,
+        timeout: int | None = None,
     ) -> int:
-        """Submit a run with base registers `arguments`; returns its timeline value.
+        """Submit a run over `grid`; returns its timeline value.
+
+        `arguments`: device addresses, or the argument block as the kernel lays it out. `blocks`:
+        the memory that it uses. `entry`: byte of the code.
 
         Raises:
+            OutOfMemoryError: no pinned memory for the argument block.
             NpuError: the stream takes no work.
         """
-        fields = {f"argument{i}": value for i, value in enumerate(arguments)}
-        fields |= {
-            "program": kernel.buffer.address,
-            "commands": kernel.commands,
-            "timeout": kernel.timeout,
+        packed = (
+            arguments
+            if isinstance(arguments, bytes)
+            else b"".join(address.to_bytes(8, "little") for address in arguments)
+        )
+        fields = {
+            "code": kernel.buffer.address,
+            "code_bytes": kernel.buffer.nbytes,
+            "entry": entry,
+            "timeout": kernel.timeout if timeout is None else timeout,
+            "grid_x": grid[0],
+            "grid_y": grid[1],
+            "grid_z": grid[2],
         }
-        return stream.submit([(PacketOpcode.KERNEL, fields)], [*blocks, kernel.buffer.block])
+        used = [*blocks, kernel.buffer.block]
+        if not packed:
+            return stream.submit([(PacketOpcode.KERNEL, fields)], used)
+        pool = self._device.argument_blocks
+        block = pool.take(packed)
+        try:
+            fields |= {
+                "arguments": block.allocation.device_address,
+                "argument_bytes": len(packed),
+            }
+            return stream.submit([(PacketOpcode.KERNEL, fields)], [*used, block])
+        finally:
+            pool.give_back(block)
 
     def forget(self, stream: Stream) -> None:
-        """Drop programs that `stream` may not have uploaded: it was reset or destroyed."""
+        """Drop kernels that `stream` may not have uploaded: it was reset or destroyed."""
         for key, kernel in list(self._kernels.items()):
             if kernel.uploader is stream:
                 del self._kernels[key]
 
     def clear(self) -> None:
-        """Drop all programs; their memory returns once no work uses it."""
+        """Drop all kernels; their memory returns once no work uses it."""
         self._kernels.clear()
 
-    def _upload(self, program: bytes, cycles: int, stream: Stream) -> Kernel:
+    def _upload(self, code: bytes, cycles: int | None, stream: Stream) -> Resident:
         held = sum(kernel.buffer.nbytes for kernel in self._kernels.values())
-        while self._kernels and held + len(program) > LIMIT_BYTES:
+        while self._kernels and held + len(code) > LIMIT_BYTES:
             oldest = self._kernels.pop(next(iter(self._kernels)))
             held -= oldest.buffer.nbytes
         try:
-            buffer = self._device.malloc(len(program))
+            buffer = self._device.malloc(len(code))
         except OutOfMemoryError:
             if not self._kernels:
                 raise
             self.clear()
-            buffer = self._device.malloc(len(program))
-        source = np.frombuffer(program, np.uint8)
+            buffer = self._device.malloc(len(code))
+        source = np.frombuffer(code, np.uint8)
         value = copies.copy(self._device, buffer, source, stream)
         assert value is not None
-        return Kernel(buffer, len(program) // COMMAND_BYTES, cycles, stream, value)
+        return Resident(buffer, cycles, stream, value)

@@ -7,8 +7,8 @@ import numpy as np
 
 from driver import tracing
 from runtime.arguments import check_integer, refuse
-from runtime.kernels.gemm_program import GemmPlan, build_gemm, commands_of
-from runtime.kernels.tiling import BufferLines, Tiles, choose_tiles, divide_up, estimate_cycles
+from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
+from runtime.kernels.tiling import BufferLines, estimate_cycles, share_out
 from runtime.memory import DeviceArray
 from runtime.stream import Stream
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["buffers_of", "check_operand", "check_output", "check_requantise", "gemm"]
 
-LARGEST_PROGRAM = 8192
-"""Commands of one launch: a larger product runs as several."""
+LARGEST_ARRAY = (1 << 31) - 1
+"""Bytes of an operand: commands have signed offsets of 32 bits."""
 
 LARGEST_MULTIPLIER = (1 << 31) - 1
 LARGEST_SHIFT = 62
@@ -42,7 +42,7 @@ def gemm(
 
     Raises:
         InvalidArgumentError: an argument breaks its rule; nothing was submitted.
-        OutOfMemoryError: no memory for the output or the program.
+        OutOfMemoryError: no memory for the output or the kernel.
         NpuError: the stream takes no work.
     """
     with tracing.span("api", "gemm"):
@@ -94,6 +94,8 @@ def check_operand(
     array.buffer.check(name)
     if array.dtype != dtype:
         raise refuse(name, f"have dtype {np.dtype(dtype)}", array.dtype)
+    if array.nbytes > LARGEST_ARRAY:
+        raise refuse(name, f"have at most {LARGEST_ARRAY} bytes", array.nbytes)
     if ndim is not None and array.ndim != ndim:
         raise refuse(name, f"have {ndim} dimensions", array.shape)
     return array
@@ -140,16 +142,6 @@ def check_requantise(name: str, value: Any) -> tuple[int, int] | None:
     )
 
 
-def _launch_grid(m: int, n: int, k: int, tiles: Tiles, *, bias: bool) -> tuple[int, int]:
-    """Rows and columns of C of one launch, whole tiles, within LARGEST_PROGRAM if possible."""
-    m_steps, n_steps = divide_up(m, tiles.m), divide_up(n, tiles.n)
-    per_tile = commands_of(1, 1, divide_up(k, tiles.k), bias=bias)
-    budget = max(1, LARGEST_PROGRAM // per_tile)
-    rows = min(m_steps, budget)
-    columns = min(n_steps, max(1, budget // rows))
-    return rows * tiles.m, columns * tiles.n
-
-
 def _run(
     device: "Device",
     a: DeviceArray,
@@ -161,32 +153,30 @@ def _run(
     stream: Stream,
 ) -> None:
     (m, k), n = a.shape, b.shape[1]
-    buffers = buffers_of(device)
+    buffers, cores = buffers_of(device), device.info.cores
     int8_output = requantise is not None
-    tiles = choose_tiles(m, n, k, buffers, int8_output=int8_output)
-    rows, columns = _launch_grid(m, n, k, tiles, bias=bias is not None)
-    size = out.dtype.itemsize
-    blocks = [x.buffer.block for x in (a, b, out, bias) if x is not None]
-    for n0 in range(0, n, columns):
-        for m0 in range(0, m, rows):
-            plan = GemmPlan(
-                m=min(rows, m - m0),
-                n=min(columns, n - n0),
-                k=k,
-                lda=k,
-                ldb=n,
-                ldc=n * size,
-                bias=bias is not None,
-                relu=relu,
-                requantise=requantise,
-                tiles=tiles,
-            )
-            cycles = estimate_cycles(plan.m, plan.n, k, tiles, int8_output=int8_output)
-            kernel = device.programs.get(plan, partial(build_gemm, plan, buffers), cycles, stream)
-            arguments = [
-                a.address + m0 * k,
-                b.address + n0,
-                out.address + (m0 * n + n0) * size,
-                0 if bias is None else bias.address + 4 * n0,
-            ]
-            device.programs.launch(kernel, arguments, blocks, stream)
+    tiles, group_m, group_n = share_out(m, n, k, buffers, cores, int8_output=int8_output)
+    plan = GemmPlan(
+        m=m,
+        n=n,
+        k=k,
+        lda=k,
+        ldb=n,
+        ldc=n * out.dtype.itemsize,
+        bias=bias is not None,
+        relu=relu,
+        requantise=requantise,
+        tiles=tiles,
+        group_m=group_m,
+        group_n=group_n,
+    )
+    cycles = estimate_cycles(m, n, k, tiles, int8_output=int8_output)
+    kernel = device.programs.get(plan, partial(build_gemm, plan, buffers), cycles, stream)
+    operands = [x for x in (a, b, out, bias) if x is not None]
+    device.programs.launch(
+        kernel,
+        plan.grid,
+        [x.address for x in operands],
+        [x.buffer.block for x in operands],
+        stream,
+    )

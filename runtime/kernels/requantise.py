@@ -1,33 +1,36 @@
 """Requantisation of int32 arrays to int8 through the FIXPIPE."""
 
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
 import numpy as np
 
 from abi.address import LINE_BYTES
-from abi.core import FLAG_MAXIMUM, MoveTarget
+from abi.core import FLAG_MAXIMUM, CommandOpcode, Local, MoveTarget, Pipe, StoreOutput
+from abi.isa import Special
 from driver import tracing
 from runtime.arguments import refuse
+from runtime.kernels.emitter import Emitter
 from runtime.kernels.gemm import buffers_of, check_operand, check_output, check_requantise
-from runtime.kernels.program import Program
-from runtime.kernels.tiling import BufferLines, divide_up
+from runtime.kernels.tiling import BufferLines, ceil_to, divide_up
 from runtime.memory import DeviceArray
 from runtime.stream import Stream
 
-__all__ = ["build_requantise", "requantise"]
+__all__ = ["RequantisePlan", "build_requantise", "plan_requantise", "requantise"]
 
 LARGEST_ROW = (1 << 16) - 1
 """Bytes of a LOAD's row and elements of a STORE's."""
 
-PIECES = 512
-"""Pieces of one launch: a larger array runs as several."""
+PIECES = 16
+"""Pieces of a block at most: another kernel may have the core after it."""
 
 ELEMENT_BYTES = 4
+LINE_ELEMENTS = LINE_BYTES // ELEMENT_BYTES
 
 
 class Flag(IntEnum):
-    """Hardware flags of the program."""
+    """Hardware flags of the kernel."""
 
     L1_FULL = 0
     L1_FREE = 1
@@ -50,7 +53,7 @@ def requantise(
 
     Raises:
         InvalidArgumentError: an argument breaks its rule; nothing was submitted.
-        OutOfMemoryError: no memory for the output or the program.
+        OutOfMemoryError: no memory for the output or the kernel.
         NpuError: the stream takes no work.
     """
     with tracing.span("api", "requantise"):
@@ -66,65 +69,109 @@ def requantise(
         result = check_output(out, device, x.shape, np.int8, [x])
         target.check()
         buffers = buffers_of(device)
-        launch = PIECES * _piece(buffers)
-        blocks = [x.buffer.block, result.buffer.block]
-        for start in range(0, x.size, launch):
-            count = min(launch, x.size - start)
-            kernel = device.programs.get(
-                ("requantise", count, scale, bool(relu)),
-                partial(build_requantise, count, scale, bool(relu), buffers),
-                4 * count,
-                target,
-            )
-            arguments = [x.address + ELEMENT_BYTES * start, result.address + start]
-            device.programs.launch(kernel, arguments, blocks, target)
+        plan = plan_requantise(x.size, scale, bool(relu), buffers, device.info.cores)
+        kernel = device.programs.get(
+            plan, partial(build_requantise, plan, buffers), 4 * x.size, target
+        )
+        device.programs.launch(
+            kernel,
+            plan.grid,
+            [x.address, result.address],
+            [x.buffer.block, result.buffer.block],
+            target,
+        )
         return result
 
 
-def _piece(buffers: BufferLines) -> int:
-    """Elements that pass at a time: half of L0C, and two pieces of L1."""
+@dataclass(frozen=True)
+class RequantisePlan:
+    """What a kernel does: `count` elements in pieces of `piece`, `pieces` of them in a block."""
+
+    count: int
+    scale: tuple[int, int]
+    relu: bool
+    piece: int
+    pieces: int
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks, 1, 1."""
+        return divide_up(self.count, self.piece * self.pieces), 1, 1
+
+
+def plan_requantise(
+    count: int, scale: tuple[int, int], relu: bool, buffers: BufferLines, cores: int
+) -> RequantisePlan:
+    """Pieces that fill half of L0C and fit in L1 twice, and blocks that use all cores."""
     lines = min(buffers.l0c // 2, buffers.l1 // 2, LARGEST_ROW // LINE_BYTES)
-    return lines * LINE_BYTES // ELEMENT_BYTES
+    share = ceil_to(divide_up(count, cores), LINE_BYTES)
+    piece = min(lines * LINE_ELEMENTS, share)
+    return RequantisePlan(count, scale, relu, piece, min(PIECES, divide_up(share, piece)))
 
 
-def build_requantise(count: int, scale: tuple[int, int], relu: bool, buffers: BufferLines) -> bytes:
-    """A program for `count` elements; base registers: 0 input, 1 output.
+def build_requantise(plan: RequantisePlan, buffers: BufferLines) -> bytes:
+    """The code of `plan`; arguments: input, output.
 
     LOAD into a slot of L1, MOVE into a half of L0C, STORE; the three pipes work at once.
     """
-    piece = _piece(buffers)
-    lines = piece * ELEMENT_BYTES // LINE_BYTES
+    at, end, slot, half, left, elements = "s0", "s1", "s2", "s3", "s4", "s5"
+    lines = divide_up(plan.piece, LINE_ELEMENTS)
     slots = min(FLAG_MAXIMUM, buffers.l1 // lines)
-    pieces = divide_up(count, piece)
-    program = Program()
-    for i in range(pieces):
-        start = i * piece
-        elements = min(piece, count - start)
-        slot, half = i % slots * lines, i % 2 * (buffers.l0c // 2)
-        program.load(
-            argument=0,
-            offset=ELEMENT_BYTES * start,
-            line=slot,
-            row_bytes=ELEMENT_BYTES * elements,
-            wait=[Flag.L1_FREE] if i >= slots else [],
-            set_=[Flag.L1_FULL],
-        )
-        program.move(
-            MoveTarget.L0C,
-            source=slot,
-            line=half,
-            row_lines=divide_up(ELEMENT_BYTES * elements, LINE_BYTES),
-            wait=[Flag.L1_FULL, *([Flag.C_FREE] if i >= 2 else [])],
-            set_=[Flag.C_FULL, *([Flag.L1_FREE] if i + slots < pieces else [])],
-        )
-        program.store(
-            argument=1,
-            offset=start,
-            columns=elements,
-            c_line=half,
-            relu=relu,
-            requantise=scale,
-            wait=[Flag.C_FULL],
-            set_=[Flag.C_FREE] if i + 2 < pieces else [],
-        )
-    return program.finish()
+    multiplier, shift = plan.scale
+    asm = Emitter()
+    asm.bases(2)
+    asm.span(at, end, Special.BLOCK_X, plan.piece * plan.pieces, plan.count)
+    asm.prime([(Flag.L1_FREE, slots), (Flag.C_FREE, 2)])
+    asm.li("t0", 1)
+    asm.emit("npu.word", Pipe.MTE2, 5, "t0")
+    asm.li("t0", shift << 16)
+    asm.li("t1", multiplier)
+    asm.emit("npu.pair", Pipe.FIXPIPE, 5, "t0", "t1")
+    asm.li(slot, 0)
+    asm.li(half, 0)
+    asm.li(left, slots)
+    asm.emit("lui", "s6", 1 << 4)
+    asm.label("loop")
+    asm.emit("sub", elements, end, at)
+    asm.li("t0", plan.piece)
+    asm.cap(elements, elements, "t0")
+    asm.emit("slli", "t0", at, 2)
+    asm.emit("npu.pair", Pipe.MTE2, 1, "t0", slot)
+    asm.emit("slli", "t0", elements, 2)
+    asm.emit("or", "t0", "t0", "s6")
+    asm.emit("npu.word", Pipe.MTE2, 3, "t0")
+    asm.issue(CommandOpcode.LOAD, base=0, target=Local.L1, wait=[Flag.L1_FREE], give=[Flag.L1_FULL])
+    asm.emit("npu.pair", Pipe.MTE1, 1, slot, half)
+    asm.emit("addi", "t0", elements, LINE_ELEMENTS - 1)
+    asm.emit("srli", "t0", "t0", 4)
+    asm.emit("or", "t0", "t0", "s6")
+    asm.emit("npu.word", Pipe.MTE1, 3, "t0")
+    asm.issue(
+        CommandOpcode.MOVE,
+        target=MoveTarget.L0C,
+        wait=[Flag.L1_FULL, Flag.C_FREE],
+        give=[Flag.C_FULL, Flag.L1_FREE],
+    )
+    asm.emit("npu.pair", Pipe.FIXPIPE, 1, at, half)
+    asm.emit("or", "t0", elements, "s6")
+    asm.emit("npu.word", Pipe.FIXPIPE, 3, "t0")
+    asm.issue(
+        CommandOpcode.STORE,
+        base=1,
+        target=Local.MEMORY,
+        output=StoreOutput.INT8,
+        relu=int(plan.relu),
+        wait=[Flag.C_FULL],
+        give=[Flag.C_FREE],
+    )
+    asm.add_constant(slot, slot, lines)
+    asm.emit("addi", left, left, -1)
+    asm.bnez(left, "same_round")
+    asm.li(slot, 0)
+    asm.li(left, slots)
+    asm.label("same_round")
+    asm.toggle(half, buffers.l0c // 2)
+    asm.add_constant(at, at, plan.piece)
+    asm.emit("blt", at, end, "loop")
+    asm.emit("npu.exit")
+    return asm.assemble()

@@ -1,18 +1,34 @@
 """Tiles of a matrix product: how much of A, B and C lies in a core's buffers at a time."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from abi.address import LINE_BYTES
 from abi.core import CUBE_SIDE, FLAG_MAXIMUM
 from runtime.arguments import check_integer
 
-__all__ = ["BufferLines", "Tiles", "ceil_to", "choose_tiles", "divide_up", "padded_macs"]
+__all__ = [
+    "BufferLines",
+    "Tiles",
+    "ceil_to",
+    "choose_tiles",
+    "divide_up",
+    "estimate_cycles",
+    "padded_macs",
+    "share_out",
+]
 
 C_COLUMNS = 16
 """int32 columns of a line of L0C and of the bias buffer."""
 
 ENOUGH_ROWS = 64
 """Rows of A that a tile of B is used for, so that loading B takes a fraction of the time."""
+
+WIDE = 128
+"""From so many columns on, blocks begin at whole lines of B."""
+
+LONGEST_BLOCK = 200_000
+"""Cycles of a block: a better band waits for its end."""
 
 MEMORY_LATENCY = 100
 """Cycles from a LOAD's first request to its first line, for the estimate."""
@@ -114,6 +130,44 @@ def estimate_cycles(m: int, n: int, k: int, tiles: Tiles, *, int8_output: bool) 
     first = tm * a_row + tk * b_row
     last = tm * tiles.c_lines
     return max(cube, load, move, store) + first + last + 4 * MEMORY_LATENCY
+
+
+@lru_cache(maxsize=1024)
+def share_out(
+    m: int, n: int, k: int, buffers: BufferLines, cores: int, *, int8_output: bool
+) -> tuple[Tiles, int, int]:
+    """Tiles, and the rows and columns of C that a block makes: about one block for each core, or
+    more if they would run for long.
+
+    Raises:
+        ValueError: the buffers do not even hold the smallest tiles.
+    """
+    best: tuple[int, Tiles, int, int] | None = None
+    for along_m in range(1, cores + 1):
+        along_n = cores // along_m
+        if m < along_m or divide_up(n, CUBE_SIDE) < along_n:
+            continue
+        rows = divide_up(m, along_m)
+        columns = ceil_to(divide_up(n, along_n), LINE_BYTES if n >= WIDE else CUBE_SIDE)
+        tiles = choose_tiles(rows, columns, k, buffers, int8_output=int8_output)
+        # Whole tiles: the next block goes on where the last one ends.
+        rows, columns = ceil_to(rows, tiles.m), ceil_to(columns, tiles.n)
+        cycles = estimate_cycles(min(m, rows), min(n, columns), k, tiles, int8_output=int8_output)
+        if best is None or cycles < best[0]:
+            best = (cycles, tiles, rows, columns)
+    if best is None:
+        tiles = choose_tiles(m, n, k, buffers, int8_output=int8_output)
+        rows, columns = ceil_to(m, tiles.m), ceil_to(n, tiles.n)
+        cycles = estimate_cycles(m, n, k, tiles, int8_output=int8_output)
+        best = (cycles, tiles, rows, columns)
+    cycles, tiles, rows, columns = best
+    while cycles > LONGEST_BLOCK and rows > tiles.m:
+        rows = ceil_to(divide_up(rows, 2), tiles.m)
+        cycles = divide_up(cycles, 2)
+    while cycles > LONGEST_BLOCK and columns > tiles.n:
+        columns = ceil_to(divide_up(columns, 2), tiles.n)
+        cycles = divide_up(cycles, 2)
+    return tiles, rows, columns
 
 
 def choose_tiles(m: int, n: int, k: int, buffers: BufferLines, *, int8_output: bool) -> Tiles:

@@ -44,10 +44,21 @@ def test_the_class_follows_the_status(status: Status, kind: type[NpuError]) -> N
     assert type(fault_from_status(STATUS_WORD.pack(status=status))) is kind
 
 
-def test_a_core_fault_names_pipe_and_command() -> None:
-    word = STATUS_WORD.pack(status=Status.BAD_COMMAND, engine=Engine.CORE)
-    assert "command 7 on FIXPIPE" in str(fault_from_status(word, pipe=Pipe.FIXPIPE, command=7))
-    assert "command 7 on the sequencer" in str(fault_from_status(word, pipe=0xFF, command=7))
+def test_a_core_fault_names_pipe_pc_and_block() -> None:
+    word = STATUS_WORD.pack(status=Status.BAD_COMMAND, engine=Engine.CORE, instance=1)
+    error = fault_from_status(word, pipe=Pipe.FIXPIPE, detail=0x2C, block=23)
+    assert (error.pipe, error.pc, error.block_number) == (Pipe.FIXPIPE, 0x2C, 23)
+    assert "CORE 1, pipe FIXPIPE, pc 0x2c, block 23" in str(error)
+    error.locate((3, 4, 5))
+    assert error.block == (2, 3, 1)
+    assert "block (2, 3, 1)" in str(error)
+
+
+def test_other_faults_name_no_place_in_a_kernel() -> None:
+    word = STATUS_WORD.pack(status=Status.ADDRESS_FAULT, engine=Engine.DMA)
+    error = fault_from_status(word, pipe=0, detail=2, block=0)
+    assert (error.pipe, error.pc, error.block_number, error.block) == (None, None, None, None)
+    assert "after 2 descriptors" in str(error)
 
 
 def test_success_is_no_fault() -> None:

@@ -287,6 +287,10 @@ class Host:
         )
         return self.rings[number]
 
+    def settle(self) -> None:
+        """Let the cores be cleaned, which the firmware has them do when it boots."""
+        self.until(lambda: not any(core.busy for core in self.machine.chip.core.cores), 20_000)
+
     # Memory.
 
     def word(self, address: int) -> int:

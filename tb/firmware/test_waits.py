@@ -160,6 +160,7 @@ def test_a_wait_is_read_once_more_before_it_times_out(host: Host) -> None:
 
 @pytest.mark.parametrize(("packet", "queue"), [(4_000, 100_000), (0, 4_000), (90_000, 4_000)])
 def test_kernel_timeout(host: Host, packet: int, queue: int) -> None:
+    host.settle()
     ring = host.create(2, task_timeout=queue)
     ring.kernel(kernels.endless(), timeout=packet)
     ring.signal(1)
@@ -174,6 +175,7 @@ def test_kernel_timeout(host: Host, packet: int, queue: int) -> None:
 
 
 def test_the_core_serves_others_after_a_timeout(host: Host) -> None:
+    host.settle()
     ring, other = host.create(0), host.create(1)
     ring.kernel(kernels.endless(), grid=(CORES, 1, 1), timeout=3_000)
     ring.ring_doorbell()

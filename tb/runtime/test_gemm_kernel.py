@@ -1,4 +1,4 @@
-"""Programs of matrix products and requantisations, on the golden core."""
+"""Kernels of matrix products and requantisations, on the golden core."""
 
 import random
 
@@ -7,19 +7,17 @@ import numpy.typing as npt
 import pytest
 
 from abi.address import HBM_BASE
-from abi.core import COMMAND_BYTES
 from abi.status import Status
-from runtime.kernels.gemm import LARGEST_PROGRAM, _launch_grid
-from runtime.kernels.gemm_program import GemmPlan, build_gemm, commands_of
-from runtime.kernels.requantise import build_requantise
+from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
+from runtime.kernels.requantise import build_requantise, plan_requantise
 from runtime.kernels.tiling import (
     BufferLines,
     choose_tiles,
-    divide_up,
     estimate_cycles,
     padded_macs,
+    share_out,
 )
-from tb.models.core import CoreModel, CoreResult
+from tb.models.core import BlockStart, CoreModel, CoreResult
 
 REFERENCE = BufferLines(4096, 512, 512, 1024, 64)
 SMALL = BufferLines(256, 16, 128, 32, 4)
@@ -47,7 +45,7 @@ class Memory:
             l0c_lines=buffers.l0c,
             bias_lines=buffers.bias,
         )
-        for buffer in (self.core.l1, self.core.l0a, self.core.l0b, self.core.l0c, self.core.bias):
+        for buffer in self.core.buffers:
             buffer[:] = 0x7F  # What is left of earlier programs must not matter.
 
     def place(self, array: npt.NDArray[np.generic], offset: int = 0) -> int:
@@ -64,9 +62,22 @@ class Memory:
         count = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self.data[start : start + count].copy().view(dtype).reshape(shape)
 
-    def run(self, program: bytes, arguments: list[int]) -> CoreResult:
-        """Run a program."""
-        return self.core.run(program, arguments)
+    def run(
+        self, code: bytes, arguments: list[int], grid: tuple[int, int, int] = (1, 1, 1)
+    ) -> list[CoreResult]:
+        """Run all blocks of a kernel, one after the other; the results of each."""
+        raw = np.frombuffer(b"".join(word.to_bytes(8, "little") for word in arguments), np.uint8)
+        code_at, arguments_at = self.place(np.frombuffer(code, np.uint8)), self.place(raw)
+        results = []
+        for z in range(grid[2]):
+            for y in range(grid[1]):
+                for x in range(grid[0]):
+                    start = BlockStart(
+                        code_at, len(code), arguments_at, raw.size, grid=grid, block=(x, y, z)
+                    )
+                    results.append(self.core.run(start))
+        assert {result.status for result in results} == {Status.OK}, results
+        return results
 
 
 def check_gemm(
@@ -79,6 +90,7 @@ def check_gemm(
     relu: bool = False,
     scale: tuple[int, int] | None = None,
     offset: int = 0,
+    cores: int = 2,
 ) -> None:
     """Build, run and compare one product, and count its MACs."""
     draw = np.random.default_rng((m, n, k))
@@ -87,18 +99,17 @@ def check_gemm(
     offsets = draw.integers(-(2**31), 2**31, n, dtype=np.int64).astype(np.int32)
     dtype = np.int8 if scale else np.int32
     size = np.dtype(dtype).itemsize
-    tiles = choose_tiles(m, n, k, buffers, int8_output=scale is not None)
+    tiles, group_m, group_n = share_out(m, n, k, buffers, cores, int8_output=scale is not None)
     assert tiles.fits(buffers)
-    plan = GemmPlan(m, n, k, k, n, n * size, bias, relu, scale, tiles)
-    program = build_gemm(plan, buffers)
-    total = (m * k + k * n + size * m * n + 4 * n + 4096) // 64 * 64
+    plan = GemmPlan(m, n, k, k, n, n * size, bias, relu, scale, tiles, group_m, group_n)
+    code = build_gemm(plan, buffers)
+    total = (m * k + k * n + size * m * n + 4 * n + 8192) // 64 * 64
     memory = Memory(total, buffers)
     arguments = [memory.place(a, offset), memory.place(b, offset)]
     c = memory.place(np.full((m, n), 0x33, dtype), offset)
     arguments += [c, memory.place(offsets)]
-    before = memory.data.copy()
-    result = memory.run(program, arguments)
-    assert result.status is Status.OK, result
+    top, before = memory.top, memory.data.copy()
+    results = memory.run(code, arguments, plan.grid)
     exact = a.astype(np.int64) @ b.astype(np.int64)
     if bias:
         exact = exact + offsets
@@ -109,10 +120,8 @@ def check_gemm(
     np.testing.assert_array_equal(memory.view(c, (m, n), dtype), expected)
     start = c - HBM_BASE
     before[start : start + m * n * size] = memory.data[start : start + m * n * size]
-    np.testing.assert_array_equal(memory.data, before, "bytes outside of C were touched")
-    assert result.macs == padded_macs(m, n, k)
-    steps = [divide_up(x, t) for x, t in ((m, tiles.m), (n, tiles.n), (k, tiles.k))]
-    assert len(program) // COMMAND_BYTES <= commands_of(*steps, bias=bias)
+    np.testing.assert_array_equal(memory.data[:top], before[:top], "bytes outside of C changed")
+    assert sum(result.macs for result in results) == padded_macs(m, n, k)
 
 
 @pytest.mark.parametrize(
@@ -169,14 +178,21 @@ def test_large_products_keep_the_cube_busy(side: int) -> None:
     assert cycles < ideal * (1.05 if side == 256 else 1.02)
 
 
-def test_a_product_beyond_one_program_is_cut_into_launches() -> None:
-    tiles = choose_tiles(4096, 4096, 1024, REFERENCE, int8_output=False)
-    rows, columns = _launch_grid(4096, 4096, 1024, tiles, bias=True)
+@pytest.mark.parametrize("cores", [1, 2, 3, 4])
+@pytest.mark.parametrize("shape", [(1, 200, 64), (70, 16, 64), (90, 150, 100)])
+def test_the_product_is_shared_by_all_cores(cores: int, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    check_gemm(m, n, k, cores=cores)
+    _, group_m, group_n = share_out(m, n, k, REFERENCE, cores, int8_output=False)
+    blocks = -(-m // group_m) * -(-n // group_n)
+    assert cores / 2 <= blocks <= cores
+
+
+def test_a_long_product_is_cut_so_that_others_get_their_turn() -> None:
+    tiles, rows, columns = share_out(4096, 4096, 1024, REFERENCE, 2, int8_output=False)
     assert rows % tiles.m == 0
     assert columns % tiles.n == 0
-    steps = (divide_up(rows, tiles.m), divide_up(columns, tiles.n), divide_up(1024, tiles.k))
-    assert commands_of(*steps, bias=True) <= LARGEST_PROGRAM + 1
-    assert (rows, columns) != (4096, 4096)
+    assert estimate_cycles(rows, columns, 1024, tiles, int8_output=False) < 250_000
 
 
 def test_buffers_that_hold_no_tile_are_refused() -> None:
@@ -189,11 +205,10 @@ def test_buffers_that_hold_no_tile_are_refused() -> None:
 def test_requantisation_is_exact(count: int, relu: bool) -> None:
     x = np.random.default_rng(count).integers(-(2**31), 2**31, count).astype(np.int32)
     scale = (987654321, 53)
-    program = build_requantise(count, scale, relu, REFERENCE)
-    memory = Memory((5 * count + 4096) // 64 * 64, REFERENCE)
+    plan = plan_requantise(count, scale, relu, REFERENCE, 2)
+    memory = Memory((5 * count + 8192) // 64 * 64, REFERENCE)
     source, target = memory.place(x, 4), memory.place(np.full(count, 0x33, np.int8), 3)
-    result = memory.run(program, [source, target])
-    assert result.status is Status.OK, result
+    memory.run(build_requantise(plan, REFERENCE), [source, target], plan.grid)
     wide = np.maximum(x, 0).astype(np.int64) if relu else x.astype(np.int64)
     np.testing.assert_array_equal(memory.view(target, (count,), np.int8), requantised(wide, scale))
     behind = target - HBM_BASE + count
@@ -204,9 +219,9 @@ def test_requantisation_is_exact(count: int, relu: bool) -> None:
 def test_requantisation_in_small_buffers_wraps_its_rings(count: int) -> None:
     x = np.arange(count, dtype=np.int32) * 7 - 1000
     buffers = BufferLines(32, 16, 64, 16, 4)
-    program = build_requantise(count, (3, 4), False, buffers)
-    memory = Memory((5 * count + 4096) // 64 * 64, buffers)
+    plan = plan_requantise(count, (3, 4), False, buffers, 1)
+    memory = Memory((5 * count + 8192) // 64 * 64, buffers)
     source, target = memory.place(x), memory.place(np.zeros(count, np.int8))
-    assert memory.run(program, [source, target]).status is Status.OK
+    memory.run(build_requantise(plan, buffers), [source, target], plan.grid)
     wide = x.astype(np.int64)
     np.testing.assert_array_equal(memory.view(target, (count,), np.int8), requantised(wide, (3, 4)))
