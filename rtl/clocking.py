@@ -56,6 +56,7 @@ def gated_domain(
     enable: ValueLike | None = None,
     reset: ValueLike = 0,
     source: str = "sync",
+    local: bool = False,
 ) -> ClockGate:
     """Add clock domain `name` to `m`; its clock is that of `source` while `enable` is 1.
 
@@ -72,6 +73,7 @@ def gated_domain(
             not on top-level inputs that change after the falling edge. None: never gated.
         reset: 1 bit; resets the domain, besides the reset of `source`.
         source: the domain whose clock is gated.
+        local: the domain is not visible above `m`, so that `m` may have several instances.
 
     Timing: a gate costs no cycle: a `valid` that rises after one edge has its clock at the next.
     The reset is a register of the new domain, clocked whenever it changes: it follows the reset
@@ -90,7 +92,7 @@ def gated_domain(
         if len(value) != 1:
             raise ValueError(f"{what} must be 1 bit wide, not {len(value)!r}")
 
-    domain = ClockDomain(name)
+    domain = ClockDomain(name, local=local)
     m.domains += domain
     # A register of its own, or every reset value of a sleeping unit is evaluated at each edge.
     held = Signal(init=1, reset_less=True, name=f"{name}_reset")
@@ -107,7 +109,7 @@ def gated_domain(
     m.d.comb += running.eq(work | wanted | held)
     # The gate's latch is a register on the falling edge: a latch that is transparent while the
     # clock is low would close a combinational cycle over the gated registers.
-    falling = ClockDomain(f"{name}_falling", clk_edge="neg", reset_less=True)
+    falling = ClockDomain(f"{name}_falling", clk_edge="neg", reset_less=True, local=local)
     m.domains += falling
     m.d.comb += ClockSignal(falling.name).eq(ClockSignal(source))
     open_ = Signal(init=1, reset_less=True, name=f"{name}_open")
