@@ -264,7 +264,8 @@ MMAD_COMMAND = Record(
     "MMAD command",
     "CUBE: C[m, 16 n + j] += sum over k of A[m, k] * B[k, 16 n + j]. Row m of A is at L0A lines "
     "a_line + m * a_pitch, row k of B at L0B lines b_line + k * b_pitch (64 int8 or 32 bf16 a "
-    "line), row m of C at L0C lines c_line + m * c_pitch + n (16 sums a line).",
+    "line), row m of C at L0C lines c_line + m * c_pitch + n (16 sums a line). Rows of fp32 sums "
+    "must not share lines: the order of the additions would be undefined.",
     _OPCODE,
     Field("accumulate", 1, UMD, HW, HW, "1: add to what L0C holds; 0: start from zero."),
     Field("type", MmadType, UMD, HW, HW, "Operands and sums.", bits=2),

@@ -17,6 +17,7 @@ from abi.core import CUBE_SIDE, MMAD_COMMAND, CommandOpcode
 from abi.status import Status
 from rtl.core.cube import Cube
 from rtl.core.l0c import L0c
+from rtl.core.matrix_unit import MatrixUnit
 from rtl.core.pipe import DONE
 from rtl.memory.sram import Sram
 from tb.blocks.harness import run_block
@@ -29,7 +30,8 @@ LINES = {"l0a_lines": 64, "l0b_lines": 128, "l0c_lines": 128}
 class CubeWithBuffers(wiring.Component):
     """A Cube, its three buffers, and access to them from outside: `target` 0 L0A, 1 L0B, 2 L0C."""
 
-    def __init__(self) -> None:
+    def __init__(self, cube: Cube | MatrixUnit) -> None:
+        self._cube = cube
         super().__init__(
             {
                 "command": In(stream.Signature(MMAD_COMMAND)),
@@ -50,7 +52,7 @@ class CubeWithBuffers(wiring.Component):
 
     def elaborate(self, _platform: object) -> Module:
         m = Module()
-        m.submodules.cube = cube = Cube(**LINES)
+        m.submodules.cube = cube = self._cube
         m.submodules.l0a = l0a = Sram(width=512, depth=LINES["l0a_lines"], granule=512)
         m.submodules.l0b = l0b = Sram(width=512, depth=LINES["l0b_lines"], granule=512)
         m.submodules.l0c = l0c = L0c(lines=LINES["l0c_lines"])
@@ -325,4 +327,4 @@ async def throughput(dut: Any) -> None:
 @pytest.mark.parametrize("sim", ["verilator", "icarus"])
 def test_cube(sim: str) -> None:
     only = "faults|throughput" if sim == "icarus" else None
-    run_block(CubeWithBuffers(), __name__, sim=sim, sources=[Sram.SOURCE], only=only)
+    run_block(CubeWithBuffers(Cube(**LINES)), __name__, sim=sim, sources=[Sram.SOURCE], only=only)
