@@ -37,6 +37,7 @@ from runtime.kernels.gemm import gemm
 from runtime.kernels.requantise import requantise
 from runtime.kernels.tiling import padded_macs
 from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray
+from runtime.module import Kernel, Module
 from runtime.stream import Stream
 
 __all__ = [
@@ -55,9 +56,11 @@ __all__ = [
     "FirmwareStallError",
     "InterruptLostError",
     "InvalidArgumentError",
+    "Kernel",
     "KernelTimeoutError",
     "MailboxTimeoutError",
     "MemoryInfo",
+    "Module",
     "NotFinishedError",
     "NpuError",
     "OutOfMemoryError",

@@ -23,6 +23,7 @@ from runtime.event import Event
 from runtime.heap import Block, Heap
 from runtime.kernels.cache import ProgramCache
 from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray, make_pinned
+from runtime.module import KernelSource, Module
 from runtime.semaphores import SemaphorePool
 from runtime.staging import StagingPool
 from runtime.stream import DEPTH, TASK_TIMEOUT, Stream, check_timeout
@@ -395,6 +396,18 @@ class Device:
         if value is not None:
             stream.finish(value)
             stream.check()
+
+    # Kernels.
+
+    def load(self, source: KernelSource) -> Module:
+        """Load a kernel object: an object file's bytes or its path, or a `KernelObject`.
+
+        Raises:
+            InvalidArgumentError: it is none, or needs more than the device has.
+            OSError: the file cannot be read.
+        """
+        with tracing.span("api", "load"):
+            return Module(self, source)
 
     # Streams and events.
 

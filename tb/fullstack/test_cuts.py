@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from abi.address import HBM_BASE, PACKET_BYTES
-from abi.core import JUMP_COMMAND, NOP_COMMAND, CommandOpcode, Pipe
 from abi.descriptor import DESCRIPTOR, DESCRIPTOR_MAGIC, DescriptorOpcode
 from abi.packet import PacketOpcode
 from abi.status import Engine, Side, Status
@@ -24,6 +23,7 @@ from runtime import (
     SubmissionError,
     gemm,
 )
+from tb.fullstack import objects
 from tb.fullstack.test_products import operands, rescaled
 
 TIMEOUT = 200_000
@@ -203,10 +203,18 @@ def copy_past_the_end(device: Device, stream: Stream) -> Engine:
     return Engine.DMA
 
 
-def program_nowhere(device: Device, stream: Stream) -> Engine:
-    """A program without memory."""
+def kernel_nowhere(device: Device, stream: Stream) -> Engine:
+    """A kernel without memory."""
     assert device.info.cores
-    submit(stream, PacketOpcode.KERNEL, program=NOWHERE, commands=1)
+    submit(
+        stream,
+        PacketOpcode.KERNEL,
+        code=NOWHERE,
+        code_bytes=64,
+        grid_x=1,
+        grid_y=1,
+        grid_z=1,
+    )
     return Engine.CORE
 
 
@@ -218,7 +226,7 @@ def signal_nowhere(device: Device, stream: Stream) -> Engine:
 
 
 @pytest.mark.parametrize(
-    "cut", [copy_from_nowhere, copy_past_the_end, program_nowhere, signal_nowhere]
+    "cut", [copy_from_nowhere, copy_past_the_end, kernel_nowhere, signal_nowhere]
 )
 def test_an_address_out_of_range(device: Device, cut: Callable[[Device, Stream], Engine]) -> None:
     stream = device.stream()
@@ -266,16 +274,9 @@ def test_a_stalled_firmware(device: Device, machine: Any) -> None:
     assert array.numpy()[0] == 1
 
 
-def run_program(device: Device, stream: Stream, *commands: bytes) -> None:
-    """Submit a core program."""
-    program = device.array(np.frombuffer(b"".join(commands), np.uint8))
-    fields = {"program": program.address, "commands": len(commands)}
-    stream.submit([(PacketOpcode.KERNEL, fields)], [program.buffer.block])
-
-
 def test_a_kernel_that_never_ends(device: Device) -> None:
     stream = device.stream(task_timeout=TASK_TIMEOUT)
-    run_program(device, stream, JUMP_COMMAND.pack_bytes(opcode=CommandOpcode.JUMP, target=0))
+    device.load(objects.endless()).kernel().launch(100, stream=stream)
     with fails(
         device,
         KernelTimeoutError,
@@ -289,11 +290,9 @@ def test_a_kernel_that_never_ends(device: Device) -> None:
     assert infer(device, stream, 9)
 
 
-def test_a_packets_own_timeout_ends_its_kernel(device: Device) -> None:
+def test_a_launchs_own_timeout_ends_its_kernel(device: Device) -> None:
     stream = device.stream()
-    endless = JUMP_COMMAND.pack_bytes(opcode=CommandOpcode.JUMP, target=0)
-    program = device.array(np.frombuffer(endless, np.uint8))
-    submit(stream, PacketOpcode.KERNEL, program=program.address, commands=1, timeout=5_000)
+    device.load(objects.endless()).kernel().launch(1, stream=stream, timeout=5_000)
     with fails(device, KernelTimeoutError, Side.DEVICE, Engine.CORE, Status.KERNEL_TIMEOUT, 30_000):
         stream.synchronize(timeout=TIMEOUT)
     stream.reset()
@@ -328,10 +327,7 @@ def test_a_copy_that_never_ends(device: Device) -> None:
 
 def test_pipes_that_wait_for_one_another(device: Device) -> None:
     stream = device.stream()
-    cube = NOP_COMMAND.pack_bytes(opcode=CommandOpcode.NOP, wait=1, set=2, pipe=Pipe.CUBE)
-    store = NOP_COMMAND.pack_bytes(opcode=CommandOpcode.NOP, wait=2, set=1, pipe=Pipe.FIXPIPE)
-    end = NOP_COMMAND.pack_bytes(opcode=CommandOpcode.END)
-    run_program(device, stream, cube, store, end)
+    device.load(objects.deadlock()).kernel().launch(1, stream=stream)
     with fails(device, DeviceError, Side.DEVICE, Engine.CORE, Status.FLAG_DEADLOCK, TIMEOUT):
         stream.synchronize(timeout=TIMEOUT)
     stream.reset()

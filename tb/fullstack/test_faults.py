@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from abi.address import HBM_BASE
-from abi.core import JUMP_COMMAND, CommandOpcode
+from abi.core import Pipe
 from abi.mailbox import FirmwarePhase
 from abi.packet import PacketOpcode
 from abi.status import Engine, Side, Status
@@ -25,6 +25,7 @@ from runtime import (
     SubmissionError,
     gemm,
 )
+from tb.fullstack import objects
 
 TIMEOUT = 200_000
 NOWHERE = HBM_BASE - 4096
@@ -232,11 +233,9 @@ def test_a_lost_interrupt_is_reported_once_and_the_work_is_valid(
 
 def test_a_kernel_that_runs_too_long_is_aborted(device: Device) -> None:
     stream = device.stream(task_timeout=50_000)
-    endless = JUMP_COMMAND.pack_bytes(opcode=CommandOpcode.JUMP, target=0)
-    program = device.array(np.frombuffer(endless, np.uint8))
-    fields = {"program": program.address, "commands": 1}
+    kernel = device.load(objects.endless()).kernel()
     start = device.bus.now()
-    stream.submit([(PacketOpcode.KERNEL, fields)], [program.buffer.block])
+    kernel.launch(1, stream=stream)
     with pytest.raises(KernelTimeoutError) as caught:
         stream.synchronize()
     assert 50_000 < device.bus.now() - start < 100_000
@@ -324,13 +323,19 @@ def test_a_device_is_reset_many_times(device: Device) -> None:
     assert device.driver.pages.quarantined == 0
 
 
-def test_a_kernel_fault_names_pipe_and_command(device: Device) -> None:
+def test_a_kernel_fault_names_pipe_pc_and_block(device: Device) -> None:
     stream = device.stream()
-    fields = {"program": NOWHERE, "commands": 4}
-    stream.submit([(PacketOpcode.KERNEL, fields)])
-    with pytest.raises(NpuError, match=r"command \d+ on the sequencer") as caught:
+    code, pc = objects.failing(13)
+    out = device.zeros(24, np.int32)
+    kernel = device.load(code).kernel()
+    kernel.launch((4, 3, 2), out, None, stream=stream)
+    with pytest.raises(NpuError, match=rf"pipe MTE2, pc {pc:#x}, block \(1, 0, 1\)") as caught:
         stream.synchronize()
-    assert (caught.value.engine, caught.value.status) == (Engine.CORE, Status.ADDRESS_FAULT)
+    error = caught.value
+    assert (error.engine, error.status) == (Engine.CORE, Status.ADDRESS_FAULT)
+    assert error.instance in range(device.info.cores)
+    assert (error.side, error.pipe, error.pc) == (Side.HOST, Pipe.MTE2, pc)
+    assert (error.block, error.block_number) == ((1, 0, 1), 13)
     stream.reset()
     check_works(device, stream)
 
