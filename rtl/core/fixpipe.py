@@ -57,9 +57,7 @@ class Fixpipe(wiring.Component):
     failed.
     """
 
-    def __init__(
-        self, *, l0c_lines: int, bias_lines: int, ub_lines: int, depth: int = 64
-    ) -> None:
+    def __init__(self, *, l0c_lines: int, bias_lines: int, ub_lines: int, depth: int = 64) -> None:
         self._l0c_lines = l0c_lines
         self._bias_lines = bias_lines
         self._ub_lines = ub_lines
@@ -134,6 +132,7 @@ class Fixpipe(wiring.Component):
             issuer.failing.eq(sink.failing),
             issuer.fault.eq(sink.fault),
             issuer.fault_line.eq(sink.fault_line),
+            sink.row_inside.eq(issuer.row_inside),
             sink.inside.eq(issuer.inside),
             sink.rows.eq(front.rows),
             sink.planes.eq(1),

@@ -10,7 +10,7 @@ from abi.address import ADDRESS_BITS
 from abi.core import LOAD_COMMAND, Local
 from rtl.core.line_walk import LineWalk
 from rtl.core.pipe import DONE, ceil_lines
-from rtl.core.row_issuer import RowIssuer
+from rtl.core.row_issuer import ROW_FIELDS, RowIssuer
 from rtl.memory.port import LINE_BITS, LineError, ReadPort
 from rtl.memory.row import OFFSET_BITS
 from rtl.memory.row_reader import RowReader
@@ -54,7 +54,7 @@ class Mte2(wiring.Component):
         idle: 1 bit; no command is held, nothing is outstanding.
 
     Timing: 64 bytes a cycle as far as memory gives them, UB grants and rows are aligned, across
-    rows and commands. First request 6 cycles after the command.
+    rows and commands. First request 7 cycles after the command.
 
     Errors: BUFFER_OVERFLOW and, for rows outside the address space, ADDRESS_FAULT before any
     access, see `RowIssuer`; ADDRESS_FAULT and BUS_ERROR with the line of the first response that
@@ -105,12 +105,7 @@ class Mte2(wiring.Component):
             issuer.valid.eq(self.command.valid),
             self.command.ready.eq(issuer.ready),
             issuer.base.eq(base),
-            *[
-                getattr(issuer, name).eq(getattr(front, name))
-                for name in (
-                    "offset stride plane_stride rows planes row_bytes line pitch plane_pitch"
-                ).split()
-            ],
+            *[getattr(issuer, name).eq(getattr(front, name)) for name in ROW_FIELDS],
             issuer.lines.eq(ceil_lines(front.row_bytes)),
             issuer.buffer_lines.eq(Mux(to_ub, self._ub_lines, self._l1_lines)),
             issuer.stop.eq(self.stop),
@@ -122,17 +117,6 @@ class Mte2(wiring.Component):
         ub = Signal(reset_less=True)
         tail = Signal(OFFSET_BITS, reset_less=True)
         fill = Signal(8, reset_less=True)
-        with m.If(issuer.take):
-            walk.load(
-                line=front.line,
-                lines=issuer.lines,
-                rows=front.rows,
-                pitch=front.pitch,
-                planes=front.planes,
-                plane_pitch=front.plane_pitch,
-            )
-            m.d.sync += [ub.eq(to_ub), tail.eq(front.row_bytes[:6] - 1), fill.eq(front.fill)]
-
         beat = reader.data
         good = beat.payload.error == LineError.OK
         arrived = issuer.active & beat.valid
@@ -156,4 +140,14 @@ class Mte2(wiring.Component):
         ]
         with m.If(self.working):
             walk.step()
+        with m.If(issuer.take):
+            walk.load(
+                line=front.line,
+                lines=issuer.lines,
+                rows=front.rows,
+                pitch=front.pitch,
+                planes=front.planes,
+                plane_pitch=front.plane_pitch,
+            )
+            m.d.sync += [ub.eq(to_ub), tail.eq(front.row_bytes[:6] - 1), fill.eq(front.fill)]
         return m

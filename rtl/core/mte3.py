@@ -9,7 +9,7 @@ from abi.address import ADDRESS_BITS
 from abi.core import SAVE_COMMAND, Local
 from rtl.core.line_walk import LineWalk
 from rtl.core.pipe import DONE, ceil_lines
-from rtl.core.row_issuer import RowIssuer
+from rtl.core.row_issuer import ROW_FIELDS, RowIssuer
 from rtl.core.row_sink import RowSink
 from rtl.memory.port import LINE_BITS, WritePort
 from rtl.memory.row import OFFSET_BITS
@@ -97,12 +97,7 @@ class Mte3(wiring.Component):
             issuer.valid.eq(self.command.valid),
             self.command.ready.eq(issuer.ready),
             issuer.base.eq(base),
-            *[
-                getattr(issuer, name).eq(getattr(front, name))
-                for name in (
-                    "offset stride plane_stride rows planes row_bytes line pitch plane_pitch"
-                ).split()
-            ],
+            *[getattr(issuer, name).eq(getattr(front, name)) for name in ROW_FIELDS],
             issuer.inside.eq(front.target == Local.L1),
             issuer.inside_lines.eq(self._l1_lines),
             issuer.lines.eq(ceil_lines(front.row_bytes)),
@@ -113,6 +108,7 @@ class Mte3(wiring.Component):
             issuer.failing.eq(sink.failing),
             issuer.fault.eq(sink.fault),
             issuer.fault_line.eq(sink.fault_line),
+            sink.row_inside.eq(issuer.row_inside),
             sink.inside.eq(issuer.inside),
             sink.rows.eq(front.rows),
             sink.planes.eq(front.planes),

@@ -11,13 +11,26 @@ from rtl.core.pipe import DONE, ceil_lines
 from rtl.memory.port import LINE_NUMBER_BITS, LineError
 from rtl.memory.row import ROW
 
-__all__ = ["ROW_BYTES_BITS", "ROW_LINES_BITS", "RowIssuer"]
+__all__ = ["ROW_BYTES_BITS", "ROW_FIELDS", "ROW_LINES_BITS", "RowIssuer"]
 
 ROW_BYTES_BITS = 18
 """Width of a row's length: 65535 int32."""
 
 ROW_LINES_BITS = 13
 """Width of the number of lines of a row: 65535 int32."""
+
+ROW_FIELDS = (
+    "offset",
+    "stride",
+    "plane_stride",
+    "rows",
+    "planes",
+    "row_bytes",
+    "line",
+    "pitch",
+    "plane_pitch",
+)
+"""Members that are fields of LOAD and of SAVE."""
 
 OFFSET_BITS = exact_log2(LINE_BYTES)
 
@@ -43,17 +56,18 @@ class RowIssuer(wiring.Component):
         overflow: 1 bit; the command leaves another buffer.
         stop: 1 bit; forget all commands.
         accepted: 1 bit, for one cycle; the command passed its checks.
-        row: stream of `ROW`; if `inside`, its address is the number of a line.
+        row: stream of `ROW`; row_inside: 1 bit, with it; its address is the number of a line.
         busy: 1 bit; the command cannot leave the front yet.
         take: 1 bit, for one cycle; the command in front becomes the back's.
         active: 1 bit; the back has a command.
         finished, failing: 1 bit each, while `active`; its command ends well or not.
         fault: 2 bits; fault_line: 42 bits; `LineError` and line of the failure, from the cycle
             after `failing` until `stop`.
-        done: stream of `DONE`, one per command in order. None comes after a failure.
+        done: stream of `DONE`, one per command in order. After one that failed in memory, none
+            comes until `stop`.
         quiet: 1 bit; no command is held.
 
-    Timing: first row 4 cycles after the command, then one a cycle.
+    Timing: first row 5 cycles after the command, then one a cycle.
 
     Errors: BUFFER_OVERFLOW; ADDRESS_FAULT with the line of the lowest row if it begins below 0,
     else of the highest one.
@@ -82,6 +96,7 @@ class RowIssuer(wiring.Component):
                 "stop": In(1),
                 "accepted": Out(1),
                 "row": Out(stream.Signature(ROW)),
+                "row_inside": Out(1),
                 "busy": In(1),
                 "take": Out(1),
                 "active": Out(1),
@@ -106,7 +121,7 @@ class RowIssuer(wiring.Component):
         issued = Signal(reset_less=True)
         taken = Signal(reset_less=True)
         offered = Signal()
-        failed = Signal()
+        failed, reported = Signal(), Signal()
         done_count = Signal(2)
         status = Signal(8)
         address = Signal(64)
@@ -117,9 +132,19 @@ class RowIssuer(wiring.Component):
         # One more command that ends must still fit the count.
         m.d.comb += [
             self.take.eq(offered & (~self.active | self.finished) & ~failed & ~done_count[1]),
-            self.row.payload.address.eq(row),
-            self.row.payload.nbytes.eq(self.row_bytes),
         ]
+        # A row waits in registers, so that the next command's checks overlap the last row.
+        issue, issue_last = Signal(), Signal()
+        m.d.comb += issue_last.eq(issue & (rows_left == 1) & (planes_left == 1))
+        with m.If(issue):
+            m.d.sync += [
+                self.row.valid.eq(1),
+                self.row.payload.address.eq(row),
+                self.row.payload.nbytes.eq(self.row_bytes),
+                self.row_inside.eq(self.inside),
+            ]
+        with m.Elif(self.row.ready):
+            m.d.sync += self.row.valid.eq(0)
         with m.FSM():
             with m.State("Empty"):
                 m.d.comb += [
@@ -184,8 +209,11 @@ class RowIssuer(wiring.Component):
                 with m.Elif(~self.accepted):
                     m.next = "Report a fault"
             with m.State("Issue rows"):
-                m.d.comb += [self.row.valid.eq(~issued), offered.eq(~taken)]
-                with m.If(self.row.valid & self.row.ready):
+                m.d.comb += [
+                    issue.eq(~issued & (~self.row.valid | self.row.ready)),
+                    offered.eq(~taken),
+                ]
+                with m.If(issue):
                     m.d.sync += [row.eq(row + self.stride), rows_left.eq(rows_left - 1)]
                     with m.If(rows_left == 1):
                         m.d.sync += [
@@ -193,11 +221,12 @@ class RowIssuer(wiring.Component):
                             first.eq(first + self.plane_stride),
                             rows_left.eq(self.rows),
                             planes_left.eq(planes_left - 1),
-                            issued.eq(planes_left == 1),
+                            issued.eq(issue_last),
                         ]
                 with m.If(self.take):
                     m.d.sync += taken.eq(1)
-                with m.If((issued & (taken | self.take) & ~self.busy) | self.stop):
+                all_issued = issued | issue_last
+                with m.If((all_issued & (taken | self.take) & ~self.busy) | self.stop):
                     m.next = "Empty"
             with m.State("Report a fault"):
                 with m.If(~self.active & ~failed & (done_count == 0)):
@@ -206,7 +235,9 @@ class RowIssuer(wiring.Component):
                         status.eq(bad_status),
                         address.eq(bad_address),
                     ]
-                with m.If((self.done.valid & self.done.ready) | self.stop):
+                    with m.If(self.done.ready):
+                        m.next = "Empty"
+                with m.If(self.stop):
                     m.next = "Empty"
 
         with m.If(self.finished | self.failing):
@@ -219,7 +250,7 @@ class RowIssuer(wiring.Component):
         # Commands that ended well come before the one that failed.
         with m.If(done_count != 0):
             m.d.comb += self.done.valid.eq(1)
-        with m.Elif(failed):
+        with m.Elif(failed & ~reported):
             bus = self.fault == LineError.BUS
             m.d.comb += [
                 self.done.valid.eq(1),
@@ -227,7 +258,7 @@ class RowIssuer(wiring.Component):
                 address[OFFSET_BITS:].eq(self.fault_line),
             ]
             with m.If(self.done.ready):
-                m.d.sync += failed.eq(0)
+                m.d.sync += reported.eq(1)
         m.d.comb += [
             self.done.payload.status.eq(status),
             self.done.payload.address.eq(address),
@@ -235,5 +266,11 @@ class RowIssuer(wiring.Component):
         taken_ok = (done_count != 0) & self.done.ready
         m.d.sync += done_count.eq(done_count + self.finished - taken_ok)
         with m.If(self.stop):
-            m.d.sync += [self.active.eq(0), failed.eq(0), done_count.eq(0)]
+            m.d.sync += [
+                self.active.eq(0),
+                failed.eq(0),
+                reported.eq(0),
+                done_count.eq(0),
+                self.row.valid.eq(0),
+            ]
         return m

@@ -31,7 +31,7 @@ class RowSink(wiring.Component):
     Members:
         inside: 1 bit, of the command in front: it goes to the buffer.
         rows: 16 bits, planes: 16 bits; of the command in front.
-        row: stream of `ROW`, see `RowIssuer`.
+        row, row_inside: see `RowIssuer`.
         beat: 512 bits; beat_valid: 1 bit; a beat whose place is reserved.
         reserve: 1 bit; reserve a place; room: 1 bit; there is one.
         memory: `WritePort`; acknowledged: 7 bits; bytes that were written without error, as of
@@ -56,6 +56,7 @@ class RowSink(wiring.Component):
                 "beat": In(LINE_BITS),
                 "write_data": Out(LINE_BITS),
                 "memory": Out(WritePort()),
+                "row_inside": In(1),
                 "inside": In(1),
                 "rows": In(16),
                 "planes": In(16),
@@ -97,9 +98,9 @@ class RowSink(wiring.Component):
                 writer.flush.eq(self.stop),
             ]
         m.d.comb += [
-            row_writer.row.valid.eq(self.row.valid & ~self.inside),
-            line_writer.row.valid.eq(self.row.valid & self.inside),
-            self.row.ready.eq(Mux(self.inside, line_writer.row.ready, row_writer.row.ready)),
+            row_writer.row.valid.eq(self.row.valid & ~self.row_inside),
+            line_writer.row.valid.eq(self.row.valid & self.row_inside),
+            self.row.ready.eq(Mux(self.row_inside, line_writer.row.ready, row_writer.row.ready)),
             row_writer.data.valid.eq(beats.r_rdy & ~to_buffer & ~self.stop),
             line_writer.data.valid.eq(beats.r_rdy & to_buffer & ~self.stop),
             beats.r_en.eq(
