@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from abi.core import (
     COMMANDS,
     OPCODE_PIPE,
+    PIPES,
     CommandOpcode,
     Local,
     MmadType,
     MoveTarget,
-    Pipe,
     StoreOutput,
     Transpose,
 )
@@ -87,7 +87,7 @@ def broken_rule(pipe: int, command: int) -> str | None:
         return f"opcode must be a CommandOpcode, not {command & 0xFF:#x}"
     if opcode is not CommandOpcode.NOP and OPCODE_PIPE[opcode] != pipe:
         return f"{opcode.name} must be issued to {OPCODE_PIPE[opcode].name}, not {pipe!r}"
-    if pipe == Pipe.SCALAR:
+    if pipe not in PIPES:
         return f"pipe must have a queue, not {pipe!r}"
     fields = COMMANDS[opcode].unpack(command)
     for name, value in fields.items():
