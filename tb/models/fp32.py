@@ -87,7 +87,8 @@ def int_to_float(x: Integers) -> Patterns:
 
 
 def _saturated(x: Patterns, low: int, high: int, truncate: bool) -> Integers:
-    value = _float(x).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        value = _float(x).astype(np.float64)
     whole = np.trunc(value) if truncate else np.rint(value)
     return np.clip(np.where(np.isnan(whole), 0, whole), low, high).astype(np.int32)
 
@@ -138,20 +139,19 @@ def equal(a: Patterns, b: Patterns) -> Truths:
         return _float(a) == _float(b)
 
 
+def _extremum(a: Patterns, b: Patterns, take_first: Truths, zero: Patterns) -> Patterns:
+    """One of the operands, the number if the other one is a NaN, `zero` if both are zeros."""
+    x, y = _float(a), _float(b)
+    # np.fmax and np.fmin would return a NaN for some signaling ones.
+    chosen = np.where(np.isnan(y) | (take_first & ~np.isnan(x)), a, b)
+    return _pattern(_float(np.where((x == 0) & (y == 0), zero, chosen)))
+
+
 def maximum(a: Patterns, b: Patterns) -> Patterns:
     """maximumNumber of IEEE 754-2019: the larger number, +0 above -0, NaNs are ignored."""
-    x, y = _float(a), _float(b)
-    with np.errstate(invalid="ignore"):
-        best = np.fmax(x, y)
-    # Between zeros np.fmax may return either.
-    zero = np.where(np.signbit(x) & np.signbit(y), np.float32(-0.0), np.float32(0.0))
-    return _pattern(np.where((x == 0) & (y == 0), zero, best))
+    return _extremum(a, b, less(b, a), a & b)
 
 
 def minimum(a: Patterns, b: Patterns) -> Patterns:
     """minimumNumber of IEEE 754-2019: the smaller number, -0 below +0, NaNs are ignored."""
-    x, y = _float(a), _float(b)
-    with np.errstate(invalid="ignore"):
-        best = np.fmin(x, y)
-    zero = np.where(np.signbit(x) | np.signbit(y), np.float32(-0.0), np.float32(0.0))
-    return _pattern(np.where((x == 0) & (y == 0), zero, best))
+    return _extremum(a, b, less(a, b), a | b)

@@ -1,5 +1,6 @@
 """Many lanes of one block behind wide ports, and the agent that streams operands through them."""
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
 from numpy.typing import NDArray
 
-__all__ = ["ENABLE", "Lanes", "start", "stream"]
+__all__ = ["ENABLE", "Lanes", "check_hold", "start", "stream"]
 
 ENABLE = "enable"
 
@@ -114,3 +115,46 @@ async def stream(
         name: _values(rows[:cycles], lanes, dtype, count)
         for (name, dtype), (_, rows) in zip(outputs.items(), seen, strict=True)
     }
+
+
+async def check_hold(
+    dut: Any,
+    draw: Callable[[], Mapping[str, NDArray[Any]]],
+    model: Callable[..., Mapping[str, NDArray[Any]]],
+    *,
+    latency: int,
+    cycles: int = 400,
+) -> None:
+    """New operands every cycle, `enable` in a random half: only the operands that met it count.
+
+    Args:
+        draw: operands of one cycle, an array with an entry for each lane, by port.
+        model: the results of such operands, by port; called with them as keywords.
+        latency: enabled cycles from operands to results.
+
+    Raises:
+        AssertionError: a result changed without `enable`, or is wrong.
+    """
+    await start(dut, draw())
+    lanes = len(next(iter(draw().values())))
+    edge = RisingEdge(dut.clk)
+    expected: list[dict[str, int]] = []
+    enabled = False
+    checks = 0
+    for _ in range(cycles):
+        operands = draw()
+        for name, values in operands.items():
+            getattr(dut, name).value = _rows(values, lanes)[0]
+        enable = random.random() < 0.5
+        dut.enable.value = int(enable)
+        await edge
+        # What is seen here came from the edge before this one, which took the last of `expected`.
+        if len(expected) >= latency:
+            for name, row in expected[-latency].items():
+                assert getattr(dut, name).value.to_unsigned() == row, (name, enabled)
+                checks += 1
+        enabled = enable
+        if enable:
+            results = model(**operands)
+            expected.append({name: _rows(row, lanes)[0] for name, row in results.items()})
+    assert checks > cycles // 2

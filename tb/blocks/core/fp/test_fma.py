@@ -1,17 +1,15 @@
 """The fused multiply-add lane against the golden model, bit for bit."""
 
-import random
 from typing import Any
 
 import cocotb
 import numpy as np
 import pytest
-from cocotb.triggers import RisingEdge
 from numpy.typing import NDArray
 
 from rtl.core.fp.binary32 import MINUS_ZERO, ONE
 from rtl.core.fp.fma import LATENCY, FusedMultiplyAdd
-from tb.blocks.core.fp.lanes import Lanes, start, stream
+from tb.blocks.core.fp.lanes import Lanes, check_hold, start, stream
 from tb.blocks.core.fp.operands import addends, combinations, near, patterns, sparse
 from tb.blocks.harness import parameters, run_block, seed
 from tb.models import fp32
@@ -71,29 +69,17 @@ async def special_triples(dut: Any) -> None:
 
 @cocotb.test()
 async def results_hold_while_not_enabled(dut: Any) -> None:
-    """Random gaps: each operand set that met `enable` comes out after LATENCY enabled cycles."""
     numbers = np.random.default_rng(seed())
-    await start(dut, {"a": 0, "b": 0, "c": 0})
-    expected: list[int] = []
-    last: int | None = None
-    enabled = False
-    for _ in range(400):
-        a, b, c = (patterns(numbers, LANES) for _ in range(3))
-        a = sparse(numbers, LANES)
-        for name, values in zip("abc", (a, b, c), strict=True):
-            getattr(dut, name).value = int.from_bytes(values.tobytes(), "little")
-        enable = random.random() < 0.5
-        dut.enable.value = int(enable)
-        await RisingEdge(dut.clk)
-        # What is seen here came from the edge before this one.
-        if enabled and len(expected) >= LATENCY:
-            last = expected[-LATENCY]
-        if last is not None:
-            assert dut.result.value.to_unsigned() == last
-        enabled = enable
-        if enable:
-            expected.append(int.from_bytes(fp32.fma(a, b, c).tobytes(), "little"))
-    assert len(expected) > 100
+    await check_hold(
+        dut,
+        lambda: {
+            "a": sparse(numbers, LANES),
+            "b": sparse(numbers, LANES),
+            "c": patterns(numbers, LANES),
+        },
+        lambda a, b, c: {"result": fp32.fma(a, b, c)},
+        latency=LATENCY,
+    )
 
 
 @cocotb.test()
