@@ -188,7 +188,7 @@ def _fields(opcode: CommandOpcode, draw: random.Random) -> dict[str, int]:
                 "output": draw.choice((StoreOutput.WORD, StoreOutput.INT8)),
                 "bias": draw.randrange(2),
                 "offset": draw.randrange(12, 30) if to_ub else draw.randrange(1000, 3000),
-                "c_line": line(),
+                "c_line": draw.randrange(64),
                 "c_pitch": pitch(),
                 "columns": draw.randrange(1, 70),
                 "rows": few,
