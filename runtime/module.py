@@ -101,6 +101,7 @@ class Module:
         Raises:
             InvalidArgumentError: it has not, or is no kernel object that fits the device.
         """
+        self.device.check_open()
         found = self._read(source)
         for what in ("name", "arguments"):
             old, new = getattr(self.object, what), getattr(found, what)

@@ -19,6 +19,8 @@ from runtime import (
     StaleHandleError,
 )
 from runtime.profiling import read_counters
+from tb.fullstack import objects
+from tb.fullstack.bad_launches import LAUNCHES
 
 # Without types, as a user who makes mistakes calls them.
 gemm: Any = runtime.gemm
@@ -76,6 +78,9 @@ def things(device: Device) -> SimpleNamespace:
         read_only=np.zeros(100, np.uint8),
         event=device.event(),
         stream=device.stream(),
+        module=device.load(objects.axpy()),
+        kernel=device.load(objects.axpy()).kernel("axpy"),
+        wide_kernel=device.load(objects.squares()).kernel(),
     )
     made.read_only.flags.writeable = False
     device.synchronize()
@@ -443,6 +448,7 @@ CASES: list[tuple[str, Call, type[Exception], str]] = [
         InvalidArgumentError,
         "out must have shape",
     ),
+    *LAUNCHES,
 ]
 
 

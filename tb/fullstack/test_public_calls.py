@@ -10,7 +10,7 @@ import pytest
 import runtime
 from abi.packet import PacketOpcode
 from runtime import Device, DeviceClosedError, gemm, requantise
-from tb.fullstack import test_bad_input
+from tb.fullstack import objects, test_bad_input
 from tb.fullstack.test_bad_input import CASES, things
 
 __all__ = ["things"]
@@ -23,7 +23,11 @@ INTERNAL = {
 }
 """What the runtime's parts call of one another; a user has nothing to pass there."""
 
-MADE_BY_DEVICE = (runtime.DeviceArray, runtime.DeviceBuffer, runtime.PinnedArray)
+MADE_BY_DEVICE = (
+    runtime.DeviceArray,
+    runtime.DeviceBuffer,
+    runtime.PinnedArray,
+)
 """Classes that a user does not construct."""
 
 
@@ -32,13 +36,14 @@ def public_calls() -> dict[str, tuple[object, str]]:
     calls: dict[str, tuple[object, str]] = {
         name: (runtime, name) for name in ("gemm", "requantise", "padded_macs")
     }
-    for kind in (Device, runtime.Stream, runtime.Event, *MADE_BY_DEVICE):
+    kinds = (Device, runtime.Stream, runtime.Event, runtime.Module, runtime.Kernel)
+    for kind in (*kinds, *MADE_BY_DEVICE):
         for name, member in vars(kind).items():
             if name.startswith("_") and name not in ("__init__", "__getitem__"):
                 continue
             if not callable(getattr(kind, name)) or isinstance(member, property):
                 continue
-            if name == "__init__" and kind in MADE_BY_DEVICE:
+            if name == "__init__" and kind in (*MADE_BY_DEVICE, runtime.Kernel):
                 continue
             calls[f"{kind.__name__}.{name}"] = kind, name
     return {name: place for name, place in calls.items() if name not in INTERNAL}
@@ -132,6 +137,11 @@ def test_a_closed_device_refuses_every_call(things: SimpleNamespace) -> None:
         "DeviceArray.free": lambda: t.a.free(),
         "DeviceBuffer.free": lambda: t.buffer.free(),
         "PinnedArray.free": lambda: t.pinned.free(),
+        "Device.load": lambda: t.device.load(objects.squares()),
+        "Module.__init__": lambda: runtime.Module(t.device, objects.squares()),
+        "Module.replace": lambda: t.module.replace(objects.axpy(2)),
+        "Kernel.launch": lambda: t.kernel.launch(1, t.int32, t.int32, 1, 2.0),
+        "Kernel.__getitem__": lambda: t.kernel[1](t.int32, t.int32, 1, 2.0),
         "gemm": lambda: gemm(t.a, t.b),
         "requantise": lambda: requantise(t.int32, 1, 0),
     }
@@ -142,7 +152,12 @@ def test_a_closed_device_refuses_every_call(things: SimpleNamespace) -> None:
     t.device.close()
     t.stream.destroy()
     t.stream.flush()
-    without_device = {"DeviceArray.reshape", "DeviceArray.__getitem__", "padded_macs"}
+    without_device = {
+        "DeviceArray.reshape",
+        "DeviceArray.__getitem__",
+        "padded_macs",
+        "Module.kernel",
+    }
     fresh = {"Device.__init__", "Device.open"}
     assert set(public_calls()) == set(calls) | harmless | without_device | fresh
     assert t.device.driver.pages.pages == 0
