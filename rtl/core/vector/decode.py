@@ -8,7 +8,7 @@ from amaranth.lib import data
 
 from abi.vector import SOURCES, VectorOperation
 
-__all__ = ["FLOAT_ADDITIONS", "PLAN", "Shape", "decode"]
+__all__ = ["PLAN", "Shape", "decode"]
 
 V = VectorOperation
 
@@ -49,9 +49,6 @@ PLAN = data.StructLayout(
 """`function`: the element-wise `VectorOperation` of the lanes. `density`: log2 of the lines of
 elements to a packed line. `packs`: the result is packed. `uses_b`: for GATHER too. `known`: there
 is such an operation."""
-
-FLOAT_ADDITIONS = (V.FADD, V.FSUB, V.FMUL, V.FMA, V.FNMA)
-"""What the fused multiply-add computes."""
 
 _SHAPES = {
     V.UNPACK_INT8: Shape.UNPACKED,

@@ -5,7 +5,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from amaranth import Module
+from amaranth import DomainRenamer, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from abi.core import VECTOR_COMMAND, CommandOpcode
 from abi.status import Status
+from rtl.clocking import gated_domain, work_of
 from rtl.core.pipe import DONE
 from rtl.core.unified_buffer import UnifiedBuffer
 from rtl.core.vector.unit import VectorUnit
@@ -30,7 +31,7 @@ SCRATCH = LINES - 8
 
 
 class VectorWithBuffer(wiring.Component):
-    """A vector unit on UB. The ports of MTE3 (read) and MTE2 and FIXPIPE (write) lead outside."""
+    """A vector unit with a gated clock, on UB. The ports of the other pipes lead outside."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -53,7 +54,9 @@ class VectorWithBuffer(wiring.Component):
 
     def elaborate(self, _platform: object) -> Module:
         m = Module()
-        m.submodules.vector = vector = VectorUnit(lines=LINES)
+        vector = VectorUnit(lines=LINES)
+        gated_domain(m, "vector", enable=work_of(vector) | self.stop)
+        m.submodules.vector = DomainRenamer("vector")(vector)
         m.submodules.ub = ub = UnifiedBuffer(lines=LINES)
         wiring.connect(m, wiring.flipped(self.command), vector.command)
         wiring.connect(m, wiring.flipped(self.done), vector.done)
@@ -88,7 +91,7 @@ class VectorWithBuffer(wiring.Component):
 
 
 class VectorBench:
-    """Attributes: `model`, the contents of UB; `working`, cycles with that output.
+    """Attributes: `model`, the contents of UB; `work`, the cycles with `working`.
 
     `competition` is the chance that a foreign port wants a bank in a cycle.
     """
@@ -96,7 +99,6 @@ class VectorBench:
     def __init__(self, dut: Any) -> None:
         self.dut = dut
         self.model = np.zeros((LINES, 64), np.uint8)
-        self.working = 0
         self.cycle = 0
         self.work: list[int] = []
         self.competition = 0.0
@@ -142,6 +144,8 @@ class VectorBench:
                 getattr(self.dut, f"write_line__{port}").value = random.randrange(SCRATCH, LINES)
                 getattr(self.dut, f"write_data__{port}").value = data
             active = bool(chance)
+            if not active:
+                self.dut.read.value = self.dut.write.value = 0
 
     async def write(self, line: int, data: NDArray[np.uint8]) -> None:
         """Write lines of UB of unit and model, without competition."""

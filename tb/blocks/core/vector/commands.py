@@ -9,7 +9,7 @@ from abi.core import VECTOR_COMMAND, VECTOR_LANES
 from abi.vector import VectorOperation
 from tb.models.vector import Geometry, geometry
 
-__all__ = ["SPECIAL", "command", "random_command", "random_words"]
+__all__ = ["SPECIAL", "command", "random_command", "random_gather", "random_words"]
 
 V = VectorOperation
 
@@ -129,3 +129,43 @@ def random_command(operation: VectorOperation, limit: int) -> dict[str, int]:
         shape = geometry(fields)
         if shape.fits(limit) and _defined(fields, shape):
             return fields
+
+
+def random_gather() -> tuple[dict[str, int], int, NDArray[np.uint8]]:
+    """A GATHER from lines below 128 to lines from 192 on, and its numbers, from line 128 on."""
+    while True:
+        columns, rows = random.choice([1, 16, 17, random.randint(1, 60)]), random.randint(1, 8)
+        lines = -(-columns // VECTOR_LANES)
+        fields = command(
+            V.GATHER,
+            columns=columns,
+            rows=rows,
+            line=192 + random.randrange(8),
+            pitch=lines + random.randrange(2),
+            a_line=random.randrange(100),
+            a_pitch=random.choice([0, 1, 3]),
+            a_step=int(random.random() < 0.8),
+            b_line=128,
+            b_pitch=random.choice([0, lines, lines + 1]),
+            b_step=int(random.random() < 0.8),
+            b_immediate=int(random.random() < 0.1),
+            immediate=random.randrange(256),
+        )
+        numbers = np.zeros((64, VECTOR_LANES), np.int32)
+        for line in range(64):
+            row = min(line // fields["b_pitch"], rows - 1) if fields["b_pitch"] else 0
+            first = 16 * (fields["a_line"] + row * fields["a_pitch"])
+            numbers[line] = [random.randrange(-first, 2048 - first) for _ in range(16)]
+        if random.random() < 0.5:
+            place = random.randrange(lines * rows), random.randrange(VECTOR_LANES)
+            far = [-(2**31), 2**31 - 1, 16 * 256, -16 * 129, 16 * 65536, random.randint(0, 9000)]
+            numbers[place] = random.choice(far)
+        if _gather_defined(fields, numbers) and geometry(fields).fits(248):
+            return fields, 128, numbers.view(np.uint8)
+
+
+def _gather_defined(fields: dict[str, int], numbers: NDArray[np.int32]) -> bool:
+    """Whether no element comes from a line of the result."""
+    rows = np.arange(fields["rows"])
+    places = (fields["a_line"] + rows * fields["a_pitch"])[:, None] + (numbers.reshape(-1) >> 4)
+    return not ((places >= 128) & (places < 256)).any()
