@@ -11,6 +11,7 @@ from abi.register import Access, Place, RegisterMap
 from abi.registers_firmware import FIRMWARE_PORT, PACKET_SRAM_BASE
 from abi.status import Status, side_of
 from abi.version import ABI_MAJOR, ABI_MINOR
+from tb.contract.core_tables import EXTRA
 from tb.contract.source import Constant, Declarations, declarations_of, module_names
 
 __all__ = ["PAGE", "contract_page", "main"]
@@ -25,7 +26,10 @@ CHAPTERS = (
     ("Packets", ("packet",)),
     ("DMA descriptors", ("descriptor",)),
     ("Timeline semaphore", ("semaphore",)),
-    ("Core commands", ("core",)),
+    ("Scalar unit", ("isa",)),
+    ("Core commands", ("core", "command_rules")),
+    ("Vector operations", ("vector",)),
+    ("Kernel objects", ("kernel_object",)),
     ("Mailbox messages", ("mailbox",)),
     ("Config space", ("config_space",)),
     ("Doorbell page", ("doorbell",)),
@@ -191,13 +195,17 @@ def _enum(enum: EnumType, meanings: dict[str, str]) -> list[str]:
 
 
 def _module(part: Declarations) -> list[str]:
-    if not (part.constants or part.enums or part.records or part.maps):
+    extra = list(EXTRA[part.module]()) if part.module in EXTRA else []
+    if not (part.constants or part.enums or part.records or part.maps or extra):
         return []  # Only registers, which stand in the maps that place them.
     lines = [_text(part.title), "", *_constants(part.constants)]
     for enum in part.enums:
         lines += _enum(enum, part.member_meanings.get(enum.__name__, {}))
     for record in part.records:
         lines += _record(record)
+    for heading, head, rows in extra:
+        table = _table(head, [[_text(cell) for cell in row] for row in rows])
+        lines += [f"### {heading}", "", *table]
     for register_map in part.maps:
         lines += _register_map(register_map)
     return lines
