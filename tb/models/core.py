@@ -111,18 +111,17 @@ class CoreModel:
     Args:
         regions: global memory: base device address (a multiple of 64) to a writable uint8 array
             (a multiple of 64 bytes). All else is a fault.
-        status_of: the status of an access to a line without memory; ADDRESS_FAULT by default.
         number: of the core.
         l1_lines, l0a_lines, l0b_lines, l0c_lines, bias_lines, ub_lines: sizes in lines of 64 bytes.
 
-    Attributes: `pipes` (the buffers), `ram` (of the scalar unit), `regions` (may be replaced).
+    Attributes: `pipes` (the buffers), `ram` (of the scalar unit), `regions` (may be replaced),
+    `status_of` (status of an access to a line without memory; may be replaced).
     """
 
     def __init__(
         self,
         regions: Mapping[int, NDArray[np.uint8]],
         *,
-        status_of: Callable[[int], Status] = lambda _: Status.ADDRESS_FAULT,
         number: int = 0,
         l1_lines: int = 4096,
         l0a_lines: int = 512,
@@ -142,7 +141,7 @@ class CoreModel:
         )
         self.number = number
         self.ram = bytearray(RAM_BYTES)
-        self.status_of = status_of
+        self.status_of: Callable[[int], Status] = lambda _: Status.ADDRESS_FAULT
         self.core_cycles = 0
         """What CORE_CYCLES is at the start of the next block."""
 

@@ -75,10 +75,9 @@ class CoreUnit:
     def reset(self) -> None:
         """Idle; counters are zero."""
         self.registers.reset()
-        self.cores = [
-            _Core(CoreModel({}, status_of=self._memory.status_of, number=number))
-            for number in range(CORES)
-        ]
+        self.cores = [_Core(CoreModel({}, number=number)) for number in range(CORES)]
+        for core in self.cores:
+            core.model.status_of = self._memory.status_of
 
     def read_state(self, index: int) -> int:
         """Word of CORE_STATE."""
