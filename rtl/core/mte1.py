@@ -1,29 +1,38 @@
-"""The MTE1 pipe: MOVE, lines of L1 into L0A, L0B, L0C or the bias buffer."""
+"""The MTE1 pipe: MOVE and IMG2COL, L1 into L0A, L0B, L0C or the bias buffer."""
 
 from amaranth import Array, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from abi.core import MOVE_COMMAND, MoveTarget
+from abi.core import IMG2COL_COMMAND, MOVE_COMMAND, CommandOpcode, MoveTarget, Transpose
 from abi.status import Status
-from rtl.core.pipe import DONE, last_line
+from rtl.core.img2col import Img2Col
+from rtl.core.pipe import DONE, ceil_lines, last_line
+from rtl.core.transposer import Transposer
 from rtl.memory.port import LINE_BITS
 
 __all__ = ["Mte1"]
 
 
 class Mte1(wiring.Component):
-    """Executes MOVE commands in order.
+    """Executes MOVE and IMG2COL commands in order.
 
-    The front takes and checks the next command while the present one is moved.
+    The front takes and checks the next command while the present one is worked at.
+
+    ```
+          ┌─► lines as they are ─┐
+    L1 ───┼─► Transposer ────────┼─► L0A, L0B, L0C, bias
+          └─► Img2Col ───────────┘
+    ```
 
     Args:
         l1_lines: size of L1.
         target_lines: size of each target buffer.
 
     Members:
-        command: stream of MOVE commands, already checked by the sequencer.
+        command: stream of MOVE commands, or of IMG2COL commands in their place, already checked
+            by the scalar unit.
         done: stream of `DONE`, one per command in order. OK comes when the last line is written.
         stop: 1 bit; forget all commands.
         read, read_line, read_data: read port of L1 (latency 1; the data stays until the next).
@@ -32,10 +41,11 @@ class Mte1(wiring.Component):
         working: 1 bit; a line is written.
         idle: 1 bit; no command is held.
 
-    Timing: one line a cycle across rows and commands, unless L0C refuses. First write 4 cycles
-    after the command.
+    Timing: without transposing, one line a cycle across rows and commands, unless the target
+    refuses; first write 5 cycles after the command. Else see `Transposer` and `Img2Col`, which
+    begin when the command before has ended.
 
-    Errors: BUFFER_OVERFLOW, before any access.
+    Errors: BUFFER_OVERFLOW, before any access; for IMG2COL, all rows of the image must lie in L1.
     """
 
     def __init__(self, *, l1_lines: int, target_lines: dict[MoveTarget, int]) -> None:
@@ -63,12 +73,27 @@ class Mte1(wiring.Component):
     def elaborate(self, _platform: object) -> Module:
         m = Module()
         front = Signal(MOVE_COMMAND, reset_less=True)
+        window = data.View(IMG2COL_COMMAND, front.as_value())
+        is_image = front.opcode == CommandOpcode.IMG2COL
+        halves = front.transpose == Transpose.HALVES
+        plain = Signal(reset_less=True)
+        # What it reads and writes, as rows of lines.
+        shape = data.StructLayout({"lines": 28, "rows": 22})
+        source_shape, target_shape = (
+            Signal(shape, name=name, reset_less=True) for name in ("source_shape", "target_shape")
+        )
+        no_source = Signal(reset_less=True)
         overflow = Signal()
         limits = Array(Const(self._target_lines[target], 17) for target in MoveTarget)
-        source_end = last_line(front.source, front.rows, front.source_pitch, front.row_lines)
-        target_end = last_line(front.line, front.rows, front.pitch, front.row_lines)
+        ends = [
+            last_line(line, size.rows, pitch, size.lines)
+            for line, pitch, size in (
+                (front.source, front.source_pitch, source_shape),
+                (front.line, front.pitch, target_shape),
+            )
+        ]
         m.d.comb += overflow.eq(
-            (source_end >= self._l1_lines) | (target_end >= limits[front.target[:2]])
+            (~no_source & (ends[0] >= self._l1_lines)) | (ends[1] >= limits[front.target[:2]])
         )
 
         moving = Signal()
@@ -76,15 +101,51 @@ class Mte1(wiring.Component):
         written = Signal()
         last_read = Signal()
         done_count = Signal(2)
-        offered, take = Signal(), Signal()
-        m.d.comb += take.eq(offered & (~moving | last_read))
-        quiet = ~moving & ~reading & (done_count == 0)
+        offered, take, take_other = Signal(), Signal(), Signal()
+        started = Signal()
+        others = {"transposer": Transposer(), "img2col": Img2Col()}
+        for name, other in others.items():
+            m.submodules[name] = other
+        transposer, img2col = others["transposer"], others["img2col"]
+        other_busy = Signal()
+        # One more command that ends must still fit the count.
+        m.d.comb += [
+            other_busy.eq(started | transposer.busy | img2col.busy),
+            take.eq(offered & plain & (~moving | last_read) & ~other_busy & ~done_count[1]),
+            take_other.eq(offered & ~plain & ~moving & ~reading & ~other_busy & ~done_count[1]),
+        ]
+        quiet = ~moving & ~reading & ~other_busy & (done_count == 0)
         with m.FSM(name="front_state"):
             with m.State("Empty"):
                 m.d.comb += [self.command.ready.eq(1), self.idle.eq(quiet)]
                 with m.If(self.command.valid):
                     m.d.sync += front.eq(self.command.payload)
-                    m.next = "Check the bounds"
+                    m.next = "Measure"
+            with m.State("Measure"):
+                columns = front.row_lines << Mux(halves, 5, 6)
+                column_bytes = front.rows << halves
+                pixels = window.kernel_height * window.kernel_width
+                m.d.sync += [
+                    plain.eq(~is_image & (front.transpose == Transpose.NONE)),
+                    no_source.eq(is_image & ((window.height == 0) | (window.width == 0))),
+                    source_shape.rows.eq(Mux(is_image, window.height, front.rows)),
+                    source_shape.lines.eq(front.row_lines),
+                    target_shape.rows.eq(front.rows),
+                    target_shape.lines.eq(front.row_lines),
+                ]
+                with m.If(is_image):
+                    m.d.sync += [
+                        source_shape.lines.eq(ceil_lines(window.width * window.pixel_bytes)),
+                        target_shape.lines.eq(ceil_lines(pixels * window.pixel_bytes)),
+                    ]
+                with m.Elif(front.transpose != Transpose.NONE):
+                    m.d.sync += [
+                        target_shape.rows.eq(columns),
+                        target_shape.lines.eq(ceil_lines(column_bytes)),
+                    ]
+                m.next = "Check the bounds"
+                with m.If(self.stop):
+                    m.next = "Empty"
             with m.State("Check the bounds"):
                 m.next = "Hand over"
                 with m.If(overflow):
@@ -93,7 +154,7 @@ class Mte1(wiring.Component):
                     m.next = "Empty"
             with m.State("Hand over"):
                 m.d.comb += offered.eq(1)
-                with m.If(take | self.stop):
+                with m.If(take | take_other | self.stop):
                     m.next = "Empty"
             with m.State("Report a fault"):
                 with m.If(quiet):
@@ -101,7 +162,9 @@ class Mte1(wiring.Component):
                         self.done.valid.eq(1),
                         self.done.payload.status.eq(Status.BUFFER_OVERFLOW),
                     ]
-                with m.If(self.done.valid & self.done.ready | self.stop):
+                    with m.If(self.done.ready):
+                        m.next = "Empty"
+                with m.If(self.stop):
                     m.next = "Empty"
 
         source, source_row, source_pitch = (Signal(16, reset_less=True) for _ in range(3))
@@ -113,8 +176,14 @@ class Mte1(wiring.Component):
         m.d.comb += [
             step.eq(moving & (~reading | written)),
             last_read.eq(step & row_end & (rows_left == 1)),
-            self.read.eq(step),
-            self.read_line.eq(source),
+            self.read.eq(step | transposer.read | img2col.read),
+            self.read_line.eq(
+                Mux(
+                    transposer.read,
+                    transposer.read_line,
+                    Mux(img2col.read, img2col.read_line, source),
+                )
+            ),
         ]
         with m.If(step):
             m.d.sync += [
@@ -161,19 +230,46 @@ class Mte1(wiring.Component):
             ]
         with m.Elif(written):
             m.d.sync += reading.eq(0)
+
+        # The command of the transposer or of IMG2COL.
+        present = Signal(MOVE_COMMAND, reset_less=True)
+        m.d.sync += started.eq(take_other & ~self.stop)
+        with m.If(take_other):
+            m.d.sync += present.eq(front)
+        is_window = present.opcode == CommandOpcode.IMG2COL
         m.d.comb += [
-            self.write.eq(Mux(reading, 1 << to_target, 0)),
+            transposer.command.eq(present),
+            img2col.command.eq(present.as_value()),
+            transposer.start.eq(started & ~is_window),
+            img2col.start.eq(started & is_window),
+        ]
+        for other in others.values():
+            m.d.comb += [
+                other.read_data.eq(self.read_data),
+                other.granted.eq(self.granted),
+                other.stop.eq(self.stop),
+            ]
+        m.d.comb += [
             self.write_line.eq(to_line),
             self.write_data.eq(self.read_data),
+            self.write.eq(Mux(reading, 1 << to_target, 0)),
             written.eq(reading & self.granted),
-            self.working.eq(written),
         ]
+        for other in others.values():
+            with m.If(other.write):
+                m.d.comb += [
+                    self.write.eq(1 << present.target[:2]),
+                    self.write_line.eq(other.write_line),
+                    self.write_data.eq(other.write_data),
+                ]
+        other_finished = transposer.finished | img2col.finished
+        m.d.comb += self.working.eq((self.write != 0) & self.granted)
 
         with m.If(done_count != 0):
             m.d.comb += self.done.valid.eq(1)
         m.d.comb += self.done.payload.address.eq(0)
         taken_ok = (done_count != 0) & self.done.ready
-        m.d.sync += done_count.eq(done_count + (written & to_last) - taken_ok)
+        m.d.sync += done_count.eq(done_count + ((written & to_last) | other_finished) - taken_ok)
         with m.If(self.stop):
             m.d.sync += [moving.eq(0), reading.eq(0), done_count.eq(0)]
         return m
