@@ -71,6 +71,7 @@ class ScalarInterpreter:
         ram: the scalar unit's RAM, RAM_BYTES long, which keeps its contents between blocks.
         core, cores: number of this core, and of all.
         cycles: what `Special.CYCLES` reads.
+        fence: called at each `fence`.
 
     Raises:
         ValueError: `ram` has another size.
@@ -86,6 +87,7 @@ class ScalarInterpreter:
         core: int = 0,
         cores: int = CORES,
         cycles: Callable[[], int] = lambda: 0,
+        fence: Callable[[], None] = lambda: None,
     ) -> None:
         self.ram = bytearray(RAM_BYTES) if ram is None else ram
         if len(self.ram) != RAM_BYTES:
@@ -93,6 +95,7 @@ class ScalarInterpreter:
         self._code = bytes(code)
         self._read, self._write = read, write
         self._cycles = cycles
+        self._fence = fence
         self._specials = dict.fromkeys(Special, 0)
         self._specials[Special.CORE] = core
         self._specials[Special.CORES] = cores
@@ -112,6 +115,9 @@ class ScalarInterpreter:
         self._end: Event | None = None
         self.retired = 0
         """Instructions done since the interpreter was made."""
+
+        self.access_pc = 0
+        """The load or store for which `read` or `write` was called last."""
 
         self._makers: dict[Format, Callable[[int, Decoded], Closure]] = {
             Format.LOAD: self._make_load,
@@ -351,6 +357,7 @@ class ScalarInterpreter:
         """A load from anywhere but the RAM."""
         self._check_alignment(pc, address, nbytes)
         if address >= WINDOW_BASE:
+            self.access_pc = pc
             try:
                 return self._read(self._behind_window(address), nbytes)
             except MemoryFaultError as fault:
@@ -365,6 +372,7 @@ class ScalarInterpreter:
         self._check_alignment(pc, address, len(raw))
         if address < WINDOW_BASE:
             raise _StopError(Trap(Status.ADDRESS_FAULT, pc, address, reason="no writable region"))
+        self.access_pc = pc
         try:
             self._write(self._behind_window(address), raw)
         except MemoryFaultError as fault:
@@ -454,12 +462,19 @@ class ScalarInterpreter:
         pc, following = WORD_BYTES * at, at + 1
         match decoded.instruction.name:
             case "fence":
-                return lambda: following
+                return self._make_fence(following)
             case "npu.barrier":
                 return self._stopping(Barrier(pc))
             case "npu.exit":
                 return self._stopping(Exit(pc))
         return self._stopping(Trap(Status.BREAKPOINT, pc, 0))
+
+    def _make_fence(self, following: int) -> Closure:
+        def run() -> int:
+            self._fence()
+            return following
+
+        return run
 
     def _stopping(self, event: Event) -> Closure:
         def run() -> int:
