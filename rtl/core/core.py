@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth import Cat, DomainRenamer, Module, Signal
+from amaranth import Cat, DomainRenamer, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -21,10 +21,10 @@ from abi.registers_core import (
 from abi.trace import TRACE_EVENT
 from rtl.core.block_queue import BlockQueue
 from rtl.core.counters import CoreCounters
-from rtl.core.cube import Cube
 from rtl.core.dispatch import QUEUED
 from rtl.core.fixpipe import Fixpipe
 from rtl.core.l0c import L0c
+from rtl.core.matrix_unit import MatrixUnit
 from rtl.core.mte1 import Mte1
 from rtl.core.mte2 import Mte2
 from rtl.core.mte3 import Mte3
@@ -40,7 +40,7 @@ from rtl.memory.sram import Sram
 
 __all__ = ["UNITS", "AiCore"]
 
-UNITS = (*(pipe.name.lower() for pipe in Pipe), "ub")
+UNITS = (*(pipe.name.lower() for pipe in Pipe), "cube_float", "ub")
 """The units of a core that may have a clock of their own: pipes, scalar unit and UB."""
 
 
@@ -62,7 +62,7 @@ class AiCore(wiring.Component):
     Args:
         core: number of the core.
         l1_lines, l0a_lines, l0b_lines, l0c_lines, bias_lines, ub_lines: sizes, powers of two.
-        bf16_depth: see `Cube`.
+        bf16_depth: see `FloatCube`.
         cache_lines: instruction cache of the scalar unit.
         depth: lines in flight of LOADs, of STOREs and of SAVEs.
         domains: clock domain of units, by their names in `UNITS`; a unit that is not named is in
@@ -166,10 +166,12 @@ class AiCore(wiring.Component):
         pipes: dict[Pipe, Any] = {
             Pipe.MTE2: Mte2(l1_lines=l1, ub_lines=ub, depth=depth),
             Pipe.MTE1: Mte1(l1_lines=l1, target_lines=targets),
-            Pipe.CUBE: Cube(
+            Pipe.CUBE: MatrixUnit(
                 l0a_lines=of["l0a_lines"],
                 l0b_lines=of["l0b_lines"],
                 l0c_lines=l0c,
+                bf16_depth=self._bf16_depth,
+                float_domain=self._domains["cube_float"],
             ),
             Pipe.FIXPIPE: Fixpipe(l0c_lines=l0c, bias_lines=bias, ub_lines=ub, depth=depth),
             Pipe.VECTOR: VectorUnit(lines=ub),
@@ -255,7 +257,10 @@ class AiCore(wiring.Component):
             counters.running.eq(board.busy),
             counters.line_read.eq(self.load_port.response.valid & self.load_port.response.ready),
             counters.written.eq(fixpipe.acknowledged + mte3.acknowledged),
-            counters.macs.eq(CUBE_SIDE * CUBE_SIDE),
+            counters.macs.eq(
+                Mux(cube.float_working, CUBE_SIDE * self._bf16_depth, CUBE_SIDE * CUBE_SIDE)
+            ),
+            self.active.cube_float.eq(cube.float_active | board.stop),
             *[getattr(self.counters, name).eq(getattr(counters, name)) for name in CORE_COUNTERS],
             self.idle.eq(board.idle & blocks.idle & ~scrubber.finished),
         ]

@@ -8,7 +8,8 @@ from amaranth.utils import exact_log2
 from abi.address import LINE_BYTES
 from abi.core import CUBE_SIDE, MMAD_COMMAND
 from abi.status import Status
-from rtl.core.fp.fma import LATENCY, FusedMultiplyAdd
+from rtl.core.fp.fma import LATENCY
+from rtl.core.fp.lane import FmaLane
 from rtl.core.pipe import DONE, last_line
 
 __all__ = ["FloatCube"]
@@ -286,7 +287,7 @@ class FloatCube(wiring.Component):
                     m.d.sync += swapping.eq(0)
             results = []
             for j in range(CUBE_SIDE):
-                lane = FusedMultiplyAdd()
+                lane = FmaLane()
                 m.submodules[f"lane{stage}_{j}"] = lane
                 m.d.comb += [
                     lane.enable.eq(busy),

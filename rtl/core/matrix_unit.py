@@ -1,6 +1,6 @@
 """The Cube pipe: integer and float halves behind one queue."""
 
-from amaranth import Module, Mux
+from amaranth import DomainRenamer, Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -21,21 +21,30 @@ class MatrixUnit(wiring.Component):
 
     Args:
         bf16_depth: see `FloatCube`.
+        float_domain: clock domain of the float half; it needs its clock while `float_active` is 1.
 
     Members:
         command, done, stop, product_xor, working, idle, and the ports of L0A, L0B and L0C: as in
         `Cube`.
         float_working: 1 bit; `working` is that of the float half.
+        float_active: 1 bit; the float half needs its clock at the next edge.
 
     Timing, errors: those of the halves.
     """
 
     def __init__(
-        self, *, l0a_lines: int, l0b_lines: int, l0c_lines: int, bf16_depth: int = 4
+        self,
+        *,
+        l0a_lines: int,
+        l0b_lines: int,
+        l0c_lines: int,
+        bf16_depth: int = 4,
+        float_domain: str = "sync",
     ) -> None:
         lines = {"l0a_lines": l0a_lines, "l0b_lines": l0b_lines, "l0c_lines": l0c_lines}
         self._integer = Cube(**lines)
         self._float = FloatCube(**lines, depth=bf16_depth)
+        self._float_domain = float_domain
         a, b, c = (exact_log2(count) for count in lines.values())
         line = 8 * LINE_BYTES
         super().__init__(
@@ -58,6 +67,7 @@ class MatrixUnit(wiring.Component):
                 "c_write_line": Out(c),
                 "working": Out(1),
                 "float_working": Out(1),
+                "float_active": Out(1),
                 "idle": Out(1),
             }
         )
@@ -65,7 +75,12 @@ class MatrixUnit(wiring.Component):
     def elaborate(self, _platform: object) -> Module:
         m = Module()
         m.submodules.integer = integer = self._integer
-        m.submodules.float = floating = self._float
+        floating = self._float
+        m.submodules.float = (
+            floating
+            if self._float_domain == "sync"
+            else DomainRenamer(self._float_domain)(floating)
+        )
         wants_float = self.command.payload.type == MmadType.BF16
         to_float = wants_float & integer.idle
         to_integer = ~wants_float & floating.idle
@@ -83,6 +98,7 @@ class MatrixUnit(wiring.Component):
             ),
             self.working.eq(integer.working | floating.working),
             self.float_working.eq(floating.working),
+            self.float_active.eq(~floating.idle | floating.command.valid),
             self.idle.eq(integer.idle & floating.idle),
         ]
         for half in (integer, floating):

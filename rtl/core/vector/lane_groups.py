@@ -11,7 +11,8 @@ from abi.core import VECTOR_LANES
 from abi.vector import VectorOperation
 from rtl.core.fp import compare, convert
 from rtl.core.fp.binary32 import MINUS_ZERO, ONE
-from rtl.core.fp.fma import LATENCY, FusedMultiplyAdd
+from rtl.core.fp.fma import LATENCY
+from rtl.core.fp.lane import FmaLane
 from rtl.memory.port import LINE_BITS
 
 __all__ = ["STAGES", "Comparisons", "Conversions", "Group", "Integers", "Sums"]
@@ -99,7 +100,7 @@ class Sums(Group):
                     m.d.sync += a.eq(self.x ^ signs)
         results = []
         for number in range(VECTOR_LANES):
-            m.submodules[f"lane{number}"] = lane = FusedMultiplyAdd()
+            m.submodules[f"lane{number}"] = lane = FmaLane()
             m.d.comb += [
                 lane.a.eq(_word(a, number)),
                 lane.b.eq(_word(b, number)),
