@@ -13,7 +13,7 @@ class Walker(wiring.Component):
     """`count` lines `stride` apart, `outer_count` times, from starts `outer_stride` apart.
 
     Members:
-        start: 1 bit; begin with `first`. The other fields stay stable until the last line.
+        start: 1 bit; begin with `first`.
         first, stride, outer_stride: 16 bits; lines.
         count, outer_count: 16 bits; at least 1.
         next: 1 bit, while `valid`; go on to the next line.
@@ -89,7 +89,7 @@ class BlockWalker(wiring.Component):
     For each 16 rows, for each line of a row, the lines of the (up to 16) rows at that place.
 
     Members:
-        start: 1 bit; begin with `first`. The other fields stay stable until the last line.
+        start: 1 bit; begin with `first`.
         first, pitch: 16 bits; the first line, and lines from one row to the next.
         rows, lines: 16 bits; rows, and lines of each; at least 1.
         next, line, last: as in `Walker`.
@@ -116,6 +116,7 @@ class BlockWalker(wiring.Component):
         line, block, band = (
             Signal(16, name=name, reset_less=True) for name in ("at", "block", "band")
         )
+        pitch, lines = (Signal(16, name=name, reset_less=True) for name in ("step", "blocks"))
         rows_left, blocks_left = (
             Signal(16, name=name, reset_less=True) for name in ("rows_left", "blocks_left")
         )
@@ -129,7 +130,7 @@ class BlockWalker(wiring.Component):
             self.last.eq(band_end & final_band),
         ]
         with m.If(self.next):
-            m.d.sync += [line.eq(line + self.pitch), place.eq(place + 1)]
+            m.d.sync += [line.eq(line + pitch), place.eq(place + 1)]
             with m.If(block_end):
                 m.d.sync += [
                     line.eq(block + 1),
@@ -140,10 +141,10 @@ class BlockWalker(wiring.Component):
             with m.If(band_end):
                 # Only the last band may have fewer rows, so this one had sixteen.
                 m.d.sync += [
-                    line.eq(band + (self.pitch << 4)),
-                    block.eq(band + (self.pitch << 4)),
-                    band.eq(band + (self.pitch << 4)),
-                    blocks_left.eq(self.lines),
+                    line.eq(band + (pitch << 4)),
+                    block.eq(band + (pitch << 4)),
+                    band.eq(band + (pitch << 4)),
+                    blocks_left.eq(lines),
                     rows_left.eq(rows_left - VECTOR_LANES),
                 ]
         with m.If(self.start):
@@ -154,5 +155,7 @@ class BlockWalker(wiring.Component):
                 place.eq(0),
                 rows_left.eq(self.rows),
                 blocks_left.eq(self.lines),
+                pitch.eq(self.pitch),
+                lines.eq(self.lines),
             ]
         return m

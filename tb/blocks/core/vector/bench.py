@@ -202,7 +202,10 @@ class VectorBench:
         for fields in commands:
             self.commands.send(VECTOR_COMMAND.pack(fields, opcode=CommandOpcode.VECTOR))
             expected.append(execute_vector(self.model, fields))
-        received = await self.done.wait(before + len(commands), cycles)
+        try:
+            received = await self.done.wait(before + len(commands), cycles)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {commands}") from None
         self.competition = 0.0
         want = [{"status": int(status), "address": 0} for status in expected]
         assert received[before:] == want, f"{commands}: {received[before:]}, not {want}"
