@@ -1,5 +1,7 @@
 """Kernels written by hand, with all the flags that they need and none that they do not."""
 
+from collections.abc import Callable
+
 from abi.core import COMMANDS, CommandOpcode, Local, MoveTarget, Pipe, StoreOutput
 from abi.isa import WINDOW_BASE, WINDOW_REGISTER
 from abi.vector import VectorOperation
@@ -232,4 +234,4 @@ def mixed(*, fences: bool = True) -> bytes:
     return asm.assemble()
 
 
-KERNELS = {"gemm": gemm, "scale": scale, "mixed": mixed}
+KERNELS: dict[str, Callable[[], bytes]] = {"gemm": gemm, "scale": scale, "mixed": mixed}

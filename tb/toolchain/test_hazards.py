@@ -115,7 +115,7 @@ def _check(asm: Assembler, **options: Any) -> HazardReport:
     return check_block(asm.assemble(), **options)
 
 
-ROW = {"row_bytes": 64, "rows": 1, "planes": 1}
+ROW: dict[str, Any] = {"row_bytes": 64, "rows": 1, "planes": 1}
 
 
 def test_deadlock_names_who_waits() -> None:

@@ -41,6 +41,13 @@ KERNEL = KernelObject(
 )
 
 
+def _section(elf: ELFFile, name: str) -> Any:
+    """A section that must be there."""
+    section = elf.get_section_by_name(name)
+    assert section is not None
+    return section
+
+
 def test_round_trip(tmp_path: Path) -> None:
     """All that is written is read, from bytes and from a file."""
     assert read_object(write_object(KERNEL)) == KERNEL
@@ -56,12 +63,12 @@ def test_as_other_tools_see_it() -> None:
     elf = ELFFile(io.BytesIO(write_object(KERNEL)))
     assert elf.get_machine_arch() == "RISC-V"
     assert (elf.elfclass, elf.little_endian, elf["e_entry"]) == (32, True, 8)
-    text = elf.get_section_by_name(".text")
+    text = _section(elf, ".text")
     assert (text["sh_addr"], text["sh_flags"], text.data()) == (0, 6, CODE)
     (segment,) = elf.iter_segments()
     assert (segment["p_type"], segment["p_vaddr"], segment.data()) == ("PT_LOAD", 0, CODE)
     assert segment["p_offset"] % segment["p_align"] == 0
-    symbols = elf.get_section_by_name(".symtab")
+    symbols = _section(elf, ".symtab")
     assert [(each.name, each["st_value"]) for each in symbols.iter_symbols()] == [
         ("", 0),
         ("table", 0),
@@ -69,7 +76,7 @@ def test_as_other_tools_see_it() -> None:
         ("scale_ö", 8),
     ]
     assert symbols["sh_info"] == 3
-    (note,) = elf.get_section_by_name(NOTE_SECTION).iter_notes()
+    (note,) = _section(elf, NOTE_SECTION).iter_notes()
     assert note["n_name"] == "GlassNPU"
     raw = note["n_descdata"]
     header = KERNEL_NOTE.unpack_bytes(raw[: KERNEL_NOTE.nbytes])
@@ -128,7 +135,7 @@ def _patched(offset: int, form: str, value: int) -> bytes:
 
 def _note_at(field: str) -> int:
     elf = ELFFile(io.BytesIO(write_object(KERNEL)))
-    start = int(elf.get_section_by_name(NOTE_SECTION)["sh_offset"])
+    start = int(_section(elf, NOTE_SECTION)["sh_offset"])
     return start + 12 + 12 + KERNEL_NOTE.offset_of(field) // 8
 
 
