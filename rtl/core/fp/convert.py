@@ -84,8 +84,8 @@ class FloatToInt(wiring.Component):
         large, too_large, saturated = (
             Signal(name=name) for name in ("large", "too_large", "saturated")
         )
-        # Fixed point with 32 fractional bits. Subnormals get a hidden bit too, far below those.
-        # Significands leave it only where the value is below 2**-8 and its rounding clear.
+        # Fixed point with 32 fractional bits. Bits move out only of values below 2**-8, which
+        # round to 0 either way; so do subnormals, here with a hidden bit like any other number.
         right = Signal(8)
         fixed = Signal(63)
         rounded = Signal(64)

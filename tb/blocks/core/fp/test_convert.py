@@ -91,7 +91,7 @@ async def check(
     inputs = {"value": value, "truncate": truncate, "narrow": narrow}
     await start(dut, inputs)
     got = await stream(dut, inputs, OUTPUTS, lanes=LANES, latency=LATENCY)
-    for name, wanted in expected(**inputs).items():
+    for name, wanted in expected(value, truncate, narrow).items():
         wrong = np.flatnonzero(got[name] != wanted)
         if len(wrong):
             i = wrong[0]

@@ -87,7 +87,8 @@ def test_fma_of_random_values_is_exact(kind: str) -> None:
         c = addends(random, a, b)
     elif kind == "subnormal":
         a, b = sparse(random, count, 30), sparse(random, count, 30)
-        a = (a & np.uint32(0x807F_FFFF)) | random.integers(0, 30, count, dtype=np.uint32) << 23
+        small = random.integers(0, 30, count, dtype=np.uint32) << np.uint32(23)
+        a = (a & np.uint32(0x807F_FFFF) | small).astype(np.uint32)
         c = patterns(random, count) & np.uint32(0x80FF_FFFF)
     elif kind == "cancelling":
         a, b = sparse(random, count), sparse(random, count)
@@ -119,9 +120,9 @@ def test_conversions_to_float_are_exact() -> None:
     random = np.random.default_rng(SEED)
     edges = [(1 << e) + i for e in range(31) for i in (-1, 0, 1)] + [2**31 - 1]
     drawn = patterns(random, 3000).view(np.int32).tolist()
-    values = [*edges, *(-x for x in edges), -(2**31), *drawn]
-    got = fp32.int_to_float(np.array(values, np.int32)).tolist()
-    assert got == [nearest(Fraction(x)) if x else 0 for x in values]
+    integers = [*edges, *(-x for x in edges), -(2**31), *drawn]
+    got = fp32.int_to_float(np.array(integers, np.int32)).tolist()
+    assert got == [nearest(Fraction(x)) if x else 0 for x in integers]
 
 
 @pytest.mark.parametrize("truncate", [False, True])
