@@ -1,0 +1,1 @@
+"""Operations on device arrays, by kernels of the library."""

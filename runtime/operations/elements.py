@@ -1,0 +1,210 @@
+"""Operations element by element."""
+
+from runtime.arguments import refuse
+from runtime.kernels.element_source import (
+    BINARY,
+    TILE,
+    UNARY,
+    binary_source,
+    dequantise_source,
+    quantise_source,
+    unary_source,
+)
+from runtime.memory import DeviceArray
+from runtime.operations.launch import Operands, run
+from runtime.stream import Stream
+
+__all__ = [
+    "absolute",
+    "add",
+    "dequantise",
+    "divide",
+    "erf",
+    "exp",
+    "gelu",
+    "log",
+    "maximum",
+    "minimum",
+    "multiply",
+    "quantise",
+    "reciprocal",
+    "reciprocal_root",
+    "relu",
+    "sigmoid",
+    "subtract",
+    "tanh",
+]
+
+
+def _blocks(array: DeviceArray) -> int:
+    return -(-array.size // TILE)
+
+
+def _unary(
+    name: str, x: DeviceArray, out: DeviceArray | None, stream: Stream | None
+) -> DeviceArray:
+    assert name in UNARY
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["float32"])
+    result = operands.result(out, x.shape, "float32")
+    run(operands, unary_source, (name,), _blocks(x), x, result, x.size)
+    return result
+
+
+def _binary(
+    name: str, x: DeviceArray, y: DeviceArray, out: DeviceArray | None, stream: Stream | None
+) -> DeviceArray:
+    assert name in BINARY
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["float32"] if name == "divide" else ["float32", "int32"])
+    operands.add("y", y, [x.dtype.name], shape=x.shape)
+    result = operands.result(out, x.shape, x.dtype.name)
+    run(operands, binary_source, (name, x.dtype.name), _blocks(x), x, y, result, x.size)
+    return result
+
+
+def relu(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """max(x, 0), fp32; a NaN gives 0."""
+    return _unary("relu", x, out, stream)
+
+
+def exp(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """e**x, fp32; 2 ulp."""
+    return _unary("exp", x, out, stream)
+
+
+def log(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """Natural logarithm, fp32; 2 ulp."""
+    return _unary("log", x, out, stream)
+
+
+def reciprocal(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """1 / x, fp32; 1 ulp."""
+    return _unary("reciprocal", x, out, stream)
+
+
+def reciprocal_root(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """1 / sqrt(x), fp32; 2 ulp."""
+    return _unary("reciprocal_root", x, out, stream)
+
+
+def tanh(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """Hyperbolic tangent, fp32; 3 ulp."""
+    return _unary("tanh", x, out, stream)
+
+
+def sigmoid(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """1 / (1 + e**-x), fp32; 4 ulp."""
+    return _unary("sigmoid", x, out, stream)
+
+
+def erf(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """Error function, fp32; 3 ulp."""
+    return _unary("erf", x, out, stream)
+
+
+def gelu(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """x / 2 * (1 + erf(x / sqrt 2)), fp32; absolute error at most 2e-7 * max(1, |x|)."""
+    return _unary("gelu", x, out, stream)
+
+
+def absolute(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """|x|, fp32."""
+    return _unary("absolute", x, out, stream)
+
+
+def add(
+    x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """x + y, fp32 or int32, of the same shape."""
+    return _binary("add", x, y, out, stream)
+
+
+def subtract(
+    x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """x - y, fp32 or int32, of the same shape."""
+    return _binary("subtract", x, y, out, stream)
+
+
+def multiply(
+    x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """x * y, fp32 or int32 (low word), of the same shape."""
+    return _binary("multiply", x, y, out, stream)
+
+
+def divide(
+    x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """x / y as x * reciprocal(y), fp32; 2 ulp as long as 1 / y is a normal number."""
+    return _binary("divide", x, y, out, stream)
+
+
+def maximum(
+    x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """The larger of each pair, fp32 (a NaN is left out) or int32."""
+    return _binary("largest", x, y, out, stream)
+
+
+def minimum(
+    x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """The smaller of each pair, fp32 (a NaN is left out) or int32."""
+    return _binary("smallest", x, y, out, stream)
+
+
+def check_scale(name: str, scale: object) -> float:
+    """Check a factor.
+
+    Raises:
+        InvalidArgumentError: it is no number.
+    """
+    if isinstance(scale, bool) or not isinstance(scale, int | float):
+        raise refuse(name, "be a number", scale)
+    return float(scale)
+
+
+def quantise(
+    x: DeviceArray, scale: float, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """int8 of fp32: x * scale, rounded to nearest even, saturated; a NaN gives 0."""
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["float32"])
+    factor = check_scale("scale", scale)
+    result = operands.result(out, x.shape, "int8")
+    run(operands, quantise_source, (), _blocks(x), x, result, x.size, factor)
+    return result
+
+
+def dequantise(
+    x: DeviceArray, scale: float, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """fp32 of int8 or int32: x * scale."""
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["int8", "int32"])
+    factor = check_scale("scale", scale)
+    result = operands.result(out, x.shape, "float32")
+    run(operands, dequantise_source, (x.dtype.name,), _blocks(x), x, result, x.size, factor)
+    return result

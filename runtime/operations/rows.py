@@ -1,0 +1,84 @@
+"""Operations on the rows of a matrix: reductions and normalisations of its last axis."""
+
+from runtime.kernels.row_source import ROWS, layer_norm_source, reduce_source, softmax_source
+from runtime.memory import DeviceArray
+from runtime.operations.elements import check_scale
+from runtime.operations.launch import Operands, run
+from runtime.stream import Stream
+
+__all__ = ["layer_norm", "row_max", "row_mean", "row_min", "row_sum", "softmax"]
+
+
+def _blocks(rows: int) -> int:
+    return -(-rows // ROWS)
+
+
+def _reduce(
+    name: str, x: DeviceArray, out: DeviceArray | None, stream: Stream | None
+) -> DeviceArray:
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["float32"], ndim=2)
+    m, n = x.shape
+    result = operands.result(out, (m,), "float32")
+    run(operands, reduce_source, (name,), _blocks(m), x, result, m, n, 1 / n)
+    return result
+
+
+def row_sum(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """Sum of each row of fp32 (m, n), as (m,)."""
+    return _reduce("sum", x, out, stream)
+
+
+def row_mean(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """Mean of each row of fp32 (m, n), as (m,)."""
+    return _reduce("mean", x, out, stream)
+
+
+def row_max(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """Largest of each row of fp32 (m, n), as (m,); a NaN is left out."""
+    return _reduce("max", x, out, stream)
+
+
+def row_min(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """Smallest of each row of fp32 (m, n), as (m,); a NaN is left out."""
+    return _reduce("min", x, out, stream)
+
+
+def softmax(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """Softmax of each row of fp32 (m, n)."""
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["float32"], ndim=2)
+    result = operands.result(out, x.shape, "float32")
+    run(operands, softmax_source, (), _blocks(x.shape[0]), x, result, *x.shape)
+    return result
+
+
+def layer_norm(
+    x: DeviceArray,
+    gain: DeviceArray,
+    bias: DeviceArray,
+    epsilon: float = 1e-5,
+    out: DeviceArray | None = None,
+    stream: Stream | None = None,
+) -> DeviceArray:
+    """(x - mean) / sqrt(variance + epsilon) * gain + bias of each row; all fp32, x (m, n), gain
+    and bias (n,)."""
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["float32"], ndim=2)
+    m, n = x.shape
+    operands.add("gain", gain, ["float32"], shape=(n,))
+    operands.add("bias", bias, ["float32"], shape=(n,))
+    small = check_scale("epsilon", epsilon)
+    result = operands.result(out, x.shape, "float32")
+    run(operands, layer_norm_source, (), _blocks(m), x, gain, bias, result, m, n, 1 / n, small)
+    return result
