@@ -62,10 +62,10 @@ class VectorUnit(wiring.Component):
         working: 1 bit; a line is written, or an element gathered.
         idle: 1 bit; no command is held.
 
-    Timing: one line a cycle if the banks allow. The first write of a command with one source
-    comes 12 cycles after the command, and 10 after the last write of the command before.
-    Reductions: n + 7 cycles for a row of n lines. TRANSPOSE: 32 cycles for 16 lines. GATHER: one
-    element a cycle.
+    Timing: one line a cycle if the banks allow. The first write of an element-wise command comes
+    11 cycles after the command, and 8 after the last write of the command before. Reductions:
+    n + 7 cycles for a row of n lines. TRANSPOSE: 32 cycles for 16 lines. GATHER: one element a
+    cycle.
 
     Errors: BAD_COMMAND and BUFFER_OVERFLOW before anything is written; BUFFER_OVERFLOW of GATHER.
 

@@ -21,7 +21,7 @@ V = VectorOperation
 
 REDUCTIONS = tuple(operation for operation in V if V.SUM_FLOAT <= operation <= V.MIN_INT)
 
-BETWEEN = 9
+BETWEEN = 7
 """Cycles without a write between the commands of a pipe."""
 
 MOST = tuple(operation for operation in V if operation is not V.GATHER)
@@ -169,7 +169,7 @@ async def throughput(dut: Any) -> None:
     assert bench.work[-1] - bench.work[0] + 1 == 16 * 32 - 16
     # Small commands that follow one another.
     bench.work.clear()
-    await bench.run([command(V.IADD, columns=64, a_line=0, line=4)] * 5)
+    await bench.run([command(V.IADD, columns=64, b_line=1, line=8)] * 5)
     assert bench.work[-1] - bench.work[0] + 1 == 4 * (4 + BETWEEN) + 4
 
 
