@@ -14,7 +14,8 @@ __all__ = ["Counters", "PipeCycles", "read_counters"]
 
 @dataclass(frozen=True)
 class PipeCycles:
-    """Cycles of one pipe while programs ran; the three add up to `Counters.core_cycles`."""
+    """Cycles of one pipe, or the scalar unit, while blocks ran; the three add up to
+    `Counters.core_cycles`."""
 
     busy: int
     stall: int
@@ -26,13 +27,15 @@ class Counters:
     """Counters since the chip's reset, or, as a difference, of what lies between two readings.
 
     `cycles`: device time. `dma_cycles`: sum over the channels of busy cycles. `core_cycles`:
-    cycles in which a program ran. `macs`: multiply-accumulates. Bytes are whole 64-byte lines.
+    cycles in which a block ran. `instructions`: of the scalar units. `macs`:
+    multiply-accumulates. Bytes are whole 64-byte lines.
     """
 
     cycles: int
     dma_cycles: int
     dma_bytes: int
     core_cycles: int
+    instructions: int
     macs: int
     link_read_bytes: int
     link_write_bytes: int
@@ -79,6 +82,7 @@ def read_counters(device: "Device") -> Counters:
         dma_cycles=sum(bar0.dma_cycles[i].field("cycles") for i in channels),
         dma_bytes=sum(bar0.dma_bytes[i].field("bytes") for i in channels),
         core_cycles=core("core_cycles"),
+        instructions=core("core_instructions"),
         macs=core("core_macs"),
         link_read_bytes=bar0.link_read_bytes.field("count"),
         link_write_bytes=bar0.link_write_bytes.field("count"),
