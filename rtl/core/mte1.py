@@ -103,10 +103,9 @@ class Mte1(wiring.Component):
         done_count = Signal(2)
         offered, take, take_other = Signal(), Signal(), Signal()
         started = Signal()
-        others = {"transposer": Transposer(), "img2col": Img2Col()}
-        for name, other in others.items():
-            m.submodules[name] = other
-        transposer, img2col = others["transposer"], others["img2col"]
+        m.submodules.transposer = transposer = Transposer()
+        m.submodules.img2col = img2col = Img2Col()
+        others: list[Transposer | Img2Col] = [transposer, img2col]
         other_busy = Signal()
         # One more command that ends must still fit the count.
         m.d.comb += [
@@ -243,7 +242,7 @@ class Mte1(wiring.Component):
             transposer.start.eq(started & ~is_window),
             img2col.start.eq(started & is_window),
         ]
-        for other in others.values():
+        for other in others:
             m.d.comb += [
                 other.read_data.eq(self.read_data),
                 other.granted.eq(self.granted),
@@ -255,7 +254,7 @@ class Mte1(wiring.Component):
             self.write.eq(Mux(reading, 1 << to_target, 0)),
             written.eq(reading & self.granted),
         ]
-        for other in others.values():
+        for other in others:
             with m.If(other.write):
                 m.d.comb += [
                     self.write.eq(1 << present.target[:2]),

@@ -76,7 +76,8 @@ class PipesMachine(wiring.Component):
         mte2 = Mte2(depth=16, **some("l1", "ub"))
         mte3 = Mte3(depth=16, **some("l1", "ub"))
         fixpipe = Fixpipe(depth=16, **some("l0c", "bias", "ub"))
-        for name, pipe in zip(PIPE_NAMES, (mte1, mte2, mte3, fixpipe), strict=True):
+        pipes: list[Mte1 | Mte2 | Mte3 | Fixpipe] = [mte1, mte2, mte3, fixpipe]
+        for name, pipe in zip(PIPE_NAMES, pipes, strict=True):
             m.submodules[name] = pipe
             command = getattr(self, f"{name}_command")
             m.d.comb += [
