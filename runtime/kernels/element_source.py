@@ -12,6 +12,7 @@ __all__ = [
     "TILE",
     "UNARY",
     "binary_source",
+    "convert_source",
     "dequantise_source",
     "quantise_source",
     "unary_source",
@@ -108,3 +109,18 @@ def dequantise_source(dtype: str) -> KernelSource:
             k.store(out, i, k.load(x, i, count).to("float32") * scale)
 
     return dequantise
+
+
+def convert_source(source: str, target: str) -> KernelSource:
+    """out = x as another type: bfloat16 to float32 (exact) or float32 to bfloat16 (rounded to
+    nearest even)."""
+    if {source, target} != {"float32", "bfloat16"}:
+        raise CompileError(f"types must be float32 and bfloat16, not {source} and {target!r}")
+
+    @kernel(x=f"{source}*", out=f"{target}*", n="uint31")
+    def convert(k: KernelBuilder, x: Any, out: Any, n: Any) -> None:
+        for i in k.range(k.block_x * TILE, n, k.grid_x * TILE):
+            count = k.minimum(TILE, n - i)
+            k.store(out, i, k.load(x, i, count).to(target))
+
+    return convert

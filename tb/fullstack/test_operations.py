@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runtime import Device, InvalidArgumentError
-from runtime.operations import elements, movement, rows, windows
+from runtime.operations import elements, matrix, movement, rows, windows
 
 
 def floats(*shape: int) -> Any:
@@ -67,6 +67,37 @@ def test_windows(device: Device) -> None:
     assert np.array_equal(got, expected)
     pooled = windows.max_pool2d(a, 2).numpy()
     assert np.array_equal(pooled, x.reshape(2, 3, 2, 3, 2, 3).max(axis=(2, 4)))
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_int8_products(device: Device, transposed: tuple[bool, bool]) -> None:
+    rng = np.random.default_rng(3)
+    m, n, depth = 45, 70, 130
+    a = rng.integers(-128, 128, (m, depth)).astype(np.int8)
+    b = rng.integers(-128, 128, (depth, n)).astype(np.int8)
+    bias = rng.integers(-1000, 1000, n).astype(np.int32)
+    left = np.ascontiguousarray(a.T if transposed[0] else a)
+    right = np.ascontiguousarray(b.T if transposed[1] else b)
+    got = matrix.matmul(
+        device.array(left),
+        device.array(right),
+        transpose_a=transposed[0],
+        transpose_b=transposed[1],
+        bias=device.array(bias),
+    )
+    assert np.array_equal(got.numpy(), a.astype(np.int32) @ b + bias)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (17, 33, 65)])
+def test_bfloat16_products(device: Device, shape: tuple[int, int, int]) -> None:
+    m, n, depth = shape
+    a, b = matrix.to_bfloat16(device.array(floats(m, depth))), floats(depth, n)
+    right = matrix.to_bfloat16(device.array(b))
+    got = matrix.matmul(a, right).numpy()
+    wide = [matrix.from_bfloat16(x).numpy().astype(np.float64) for x in (a, right)]
+    bound = np.abs(wide[0]) @ np.abs(wide[1]) * depth * 2.0**-24
+    assert (np.abs(got - wide[0] @ wide[1]) <= bound).all()
+    assert np.abs(wide[1] - b).max() <= np.abs(b).max() / 256
 
 
 def test_bad_input_is_refused(device: Device) -> None:

@@ -1,0 +1,172 @@
+"""Matrix products of int8 and bfloat16, with transposed operands."""
+
+import numpy as np
+
+from runtime.arguments import refuse
+from runtime.compiler.allocate import CoreBuffers
+from runtime.kernels.element_source import TILE, convert_source
+from runtime.kernels.gemm import check_requantise
+from runtime.kernels.matrix_source import MatrixProduct, matrix_source
+from runtime.kernels.tiling import divide_up
+from runtime.memory import DeviceArray
+from runtime.operations.launch import BLOCKS_PER_CORE, Operands, core_buffers, run
+from runtime.stream import Stream
+
+__all__ = ["choose_product", "from_bfloat16", "matmul", "to_bfloat16"]
+
+SIDES = (16, 32, 64, 128)
+"""Sizes of tiles along m and n that are tried."""
+
+DEPTHS = (64, 128, 256)
+"""Sizes of chunks along k that are tried."""
+
+LINE = 64
+
+
+def choose_product(
+    m: int,
+    n: int,
+    depth: int,
+    buffers: CoreBuffers,
+    *,
+    operands: str,
+    output: str,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    bias: bool = False,
+    relu: bool = False,
+) -> MatrixProduct:
+    """The largest tiles, by MACs, that fit twice in every buffer and are not larger than needed.
+
+    Of tiles of the same size, those whose operands are the fewest bytes.
+    """
+    size = 1 if operands == "int8" else 2
+    per_line = LINE // size
+
+    def lines(rows: int, columns: int) -> int:
+        return rows * divide_up(columns, per_line)
+
+    best: tuple[tuple[int, int], tuple[int, int, int]] | None = None
+    for tm in SIDES:
+        for tn in SIDES:
+            for tk in DEPTHS:
+                a_rows = divide_up(tm, per_line) * per_line if transpose_a else tm
+                b_rows = divide_up(tk, per_line) * per_line if transpose_b else tk
+                l1 = lines(*((tk, tm) if transpose_a else (tm, tk)))
+                l1 += lines(*((tn, tk) if transpose_b else (tk, tn)))
+                fits = (
+                    2 * lines(a_rows, tk) <= buffers.l0a
+                    and 2 * lines(b_rows, tn) <= buffers.l0b
+                    and 2 * tm * divide_up(tn, 16) <= buffers.l0c
+                    and 2 * divide_up(tn, 16) <= buffers.bias
+                    and 2 * (l1 + divide_up(tn, 16)) <= buffers.l1
+                )
+                if not fits:
+                    continue
+                macs = min(tm, m) * min(tn, n) * min(tk, depth)
+                key = macs, -(min(tm, m) + min(tn, n)) * min(tk, depth)
+                if best is None or (key, (-tm, -tn, -tk)) > (best[0], tuple(-t for t in best[1])):
+                    best = key, (tm, tn, tk)
+    if best is None:
+        raise refuse("buffers", "hold two tiles of 16 x 16 x 64", buffers)
+    tm, tn, tk = best[1]
+    return MatrixProduct(tm, tn, tk, operands, output, transpose_a, transpose_b, bias, relu)
+
+
+def matmul(
+    a: DeviceArray,
+    b: DeviceArray,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    bias: DeviceArray | None = None,
+    relu: bool = False,
+    requantise: tuple[int, int] | None = None,
+    output: str | None = None,
+    out: DeviceArray | None = None,
+    stream: Stream | None = None,
+) -> DeviceArray:
+    """A @ B of int8 with int32 sums, or of bfloat16 with fp32 sums.
+
+    Args:
+        a: (m, k), or (k, m) if `transpose_a`. int8, or uint16 with the bits of bfloat16.
+        b: (k, n), or (n, k) if `transpose_b`; same type.
+        bias: int32 (n,); int8 operands only.
+        relu: negative sums become 0.
+        requantise: (multiplier, shift) for int8 output of int8 operands, as in `gemm`.
+        output: for bfloat16 operands, "float32" (None) or "uint16": bfloat16 bits.
+
+    Raises:
+        InvalidArgumentError: an argument breaks its rule; nothing was submitted.
+    """
+    operands = Operands("a", a, stream)
+    operands.add("a", a, ["int8", "uint16"], ndim=2)
+    operands.add("b", b, [a.dtype.name], ndim=2)
+    m, depth = a.shape[::-1] if transpose_a else a.shape
+    inner, n = b.shape[::-1] if transpose_b else b.shape
+    if inner != depth:
+        raise refuse("b", f"have {depth} rows, the columns of a (after transposing)", b.shape)
+    integer = a.dtype == np.int8
+    scale = check_requantise("requantise", requantise)
+    if bias is not None:
+        if not integer:
+            raise refuse("bias", "be None for bfloat16 operands", bias)
+        operands.add("bias", bias, ["int32"], shape=(n,))
+    if integer:
+        if output is not None:
+            raise refuse("output", "be None for int8 operands", output)
+        dtype = "int32" if scale is None else "int8"
+    else:
+        if scale is not None:
+            raise refuse("requantise", "be None for bfloat16 operands", requantise)
+        if output not in (None, "float32", "uint16"):
+            raise refuse("output", "be float32 or uint16", output)
+        dtype = output or "float32"
+    result = operands.result(out, (m, n), dtype)
+    product = choose_product(
+        m,
+        n,
+        depth,
+        core_buffers(operands.device),
+        operands="int8" if integer else "bfloat16",
+        output="bfloat16" if dtype == "uint16" else dtype,
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        bias=bias is not None,
+        relu=bool(relu),
+    )
+    tiles = divide_up(m, product.m) * divide_up(n, product.n)
+    most = BLOCKS_PER_CORE * operands.device.info.cores
+    per_block = divide_up(tiles, most)
+    multiplier, shift = scale or (0, 0)
+    run(
+        operands, matrix_source, (product,), divide_up(tiles, per_block),
+        a, b, bias, result, m, n, depth, a.shape[1], b.shape[1], n, multiplier, shift, per_block,
+    )  # fmt: skip
+    return result
+
+
+def _convert(
+    x: DeviceArray, types: tuple[str, str], out: DeviceArray | None, stream: Stream | None
+) -> DeviceArray:
+    names = {"bfloat16": "uint16", "float32": "float32"}
+    source, target = types
+    operands = Operands("x", x, stream)
+    operands.add("x", x, [names[source]])
+    result = operands.result(out, x.shape, names[target])
+    run(operands, convert_source, types, divide_up(x.size, TILE), x, result, x.size)
+    return result
+
+
+def to_bfloat16(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """fp32 rounded to bfloat16 (ties to even), as uint16 bits."""
+    return _convert(x, ("float32", "bfloat16"), out, stream)
+
+
+def from_bfloat16(
+    x: DeviceArray, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """uint16 bits of bfloat16 as fp32; exact."""
+    return _convert(x, ("bfloat16", "float32"), out, stream)
