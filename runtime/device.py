@@ -24,7 +24,7 @@ from runtime.kernels.cache import ProgramCache
 from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray, make_pinned
 from runtime.semaphores import SemaphorePool
 from runtime.staging import StagingPool
-from runtime.stream import DEPTH, TASK_TIMEOUT, Stream, check_timeout
+from runtime.stream import DEPTH, TASK_TIMEOUT, TURN, Stream, check_timeout
 
 __all__ = ["Device", "MemoryInfo"]
 
@@ -65,13 +65,14 @@ class Device:
     def _start(self) -> None:
         """State of a new generation."""
         self._session = Session(self.driver)
-        self.client = Client(self._session, self.bus)
+        self.client = Client(self._session, self.driver.lease)
         self.heap = Heap(self.client)
         self.staging = StagingPool(self.client, self.heap)
         self.programs = ProgramCache(self)
         self.streams: list[Stream] = []
         self._semaphores = SemaphorePool(self.client, self.heap)
         self._default_stream: Stream | None = None
+        self._makes_default = False
 
     @classmethod
     def open(cls, bus: Bus | None = None) -> Self:
@@ -400,8 +401,15 @@ class Device:
     def default_stream(self) -> Stream:
         """The stream of calls that name none; an ordinary stream, made at its first use."""
         self.check_open()
+        while self._makes_default:  # Another host thread was first.
+            self.client.bus.wait_interrupt(0, self.client.bus.now() + TURN)
         if self._default_stream is None:
-            self._default_stream = Stream(self)
+            self._makes_default, generation = True, self.generation
+            try:
+                self._default_stream = Stream(self)
+            finally:
+                if self.generation == generation:  # Else a reset has begun anew.
+                    self._makes_default = False
         return self._default_stream
 
     def stream(
