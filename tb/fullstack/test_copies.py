@@ -160,15 +160,3 @@ def test_a_value_that_does_not_fit_is_refused(device: Device) -> None:
     for value in values:
         with pytest.raises(InvalidArgumentError, match="value must fit int8"):
             device.fill(array, value)
-
-
-def test_arrays_without_dimensions_are_arrays_of_one_element(device: Device) -> None:
-    array = device.array(np.array(-7, np.int32))
-    assert array.shape == (1,)
-    host = np.array(0, np.int32)
-    device.memcpy(host, array)
-    assert host == -7
-    assert array.copy_from(np.array(9, np.int32)).numpy().tolist() == [9]
-    floats = device.empty(2, np.float32)
-    device.fill(floats, np.float64(0.1))
-    assert floats.numpy().tolist() == [np.float32(0.1)] * 2
