@@ -269,7 +269,9 @@ def build_verilator(
     runtime_key = _digest(["runtime", optimise, str(waves), str(bool(header)), *tools])
 
     def make(folder: Path) -> None:
-        print("compiling a simulator (once; see docs/engine.md)", file=sys.stderr)
+        print(
+            "compiling a simulator (once; docs/engine.md says how long it takes)", file=sys.stderr
+        )
         (folder / "top.v").write_text(text, encoding="utf-8")
         (folder / "top.vlt").write_text(vlt, encoding="utf-8")
         objects = folder / "obj"
