@@ -13,6 +13,7 @@ __all__ = [
     "FirmwareCrashError",
     "FirmwareError",
     "FirmwareStallError",
+    "HostThreadError",
     "InterruptLostError",
     "InvalidArgumentError",
     "KernelTimeoutError",
@@ -131,6 +132,11 @@ class OutOfMemoryError(NpuError, MemoryError):
 
 class NotFinishedError(NpuError):
     """A result was asked for before the work that makes it has ended."""
+
+
+class HostThreadError(NpuError):
+    """The machine was called from an operating-system thread; nothing was done. Its host threads
+    are actors: `tb.engine.host.current_machine().actors.spawn(name, function)` starts one."""
 
 
 class ProbeError(NpuError):

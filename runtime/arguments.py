@@ -11,6 +11,7 @@ __all__ = [
     "check_device",
     "check_dtype",
     "check_integer",
+    "check_plain",
     "check_shape",
     "contiguous_bytes",
     "refuse",
@@ -19,9 +20,10 @@ __all__ = [
 
 def refuse(name: str, rule: str, value: object) -> InvalidArgumentError:
     """The error for an argument that breaks a rule."""
+    masked = isinstance(value, np.ma.MaskedArray)
     shown = (
-        f"a numpy array of shape {value.shape} and dtype {value.dtype}"
-        if isinstance(value, np.ndarray) and value.size > 8
+        f"a {'masked' if masked else 'numpy'} array of shape {value.shape} and dtype {value.dtype}"
+        if isinstance(value, np.ndarray) and (masked or value.size > 8)
         else repr(value)
     )
     return InvalidArgumentError(f"{name} must {rule}, not {shown}")
@@ -56,6 +58,16 @@ def check_dtype(name: str, value: Any) -> np.dtype[Any]:
     if dtype.hasobject or dtype.itemsize == 0:
         raise refuse(name, "be a numpy dtype of fixed size", value)
     return dtype
+
+
+def check_plain(name: str, array: npt.NDArray[Any]) -> None:
+    """Check that an array has no mask: the device would take what lies under it for data.
+
+    Raises:
+        InvalidArgumentError: it has one.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise refuse(name, "have no mask (use .filled())", array)
 
 
 def check_shape(name: str, value: object) -> tuple[int, ...]:

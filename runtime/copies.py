@@ -165,9 +165,10 @@ def _upload(
 ) -> int:
     base = dst.operand.address
     assert base is not None
+    staging = device.staging  # A reset makes another, which must not get blocks of before.
     value = 0
     for row, column, width, height in _pieces(row_bytes, rows):
-        block, view = device.staging.take(width * height)
+        block, view = staging.take(width * height)
         try:
             view.reshape(height, width)[:] = _host_rows(src, row, column, width, height)
             target = base + row * dst.pitch + column
@@ -175,7 +176,7 @@ def _upload(
             packet = _copy_packet(target, staged, width, height, dst.pitch, width)
             value = stream.submit([packet], [*dst.operand.blocks, block])
         finally:
-            device.staging.give_back(block)
+            staging.give_back(block)
     return value
 
 
@@ -185,6 +186,7 @@ def _download(
     """Copies to pageable memory return when they are complete, since the host does their end."""
     base = src.operand.address
     assert base is not None
+    staging = device.staging
     under_way: deque[tuple[int, Block, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]] = deque()
 
     def land() -> None:
@@ -194,25 +196,25 @@ def _download(
             stream.check()
             host[:] = view.reshape(host.shape)
         finally:
-            device.staging.give_back(block)
+            staging.give_back(block)
 
     try:
         for row, column, width, height in _pieces(row_bytes, rows):
             if len(under_way) == WINDOW:
                 land()
             host = _host_rows(dst, row, column, width, height)
-            block, view = device.staging.take(width * height)
+            block, view = staging.take(width * height)
             try:
                 staged = block.allocation.device_address
                 source = base + row * src.pitch + column
                 packet = _copy_packet(staged, source, width, height, width, src.pitch)
                 value = stream.submit([packet], [*src.operand.blocks, block])
             except BaseException:
-                device.staging.give_back(block)
+                staging.give_back(block)
                 raise
             under_way.append((value, block, view, host))
         while under_way:
             land()
     finally:
         for _, block, _, _ in under_way:
-            device.staging.give_back(block)
+            staging.give_back(block)

@@ -18,7 +18,7 @@ from driver.umd.client import Client
 from driver.umd.queue import Semaphore
 from runtime import copies
 from runtime.argument_blocks import ArgumentPool
-from runtime.arguments import check_dtype, check_integer, check_shape, refuse
+from runtime.arguments import check_dtype, check_integer, check_plain, check_shape, refuse
 from runtime.event import Event
 from runtime.heap import Block, Heap
 from runtime.kernels.cache import ProgramCache
@@ -26,7 +26,7 @@ from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray, make_pinned
 from runtime.module import KernelSource, Module
 from runtime.semaphores import SemaphorePool
 from runtime.staging import StagingPool
-from runtime.stream import DEPTH, TASK_TIMEOUT, Stream, check_timeout
+from runtime.stream import DEPTH, TASK_TIMEOUT, TURN, Stream, check_timeout
 
 __all__ = ["Device", "MemoryInfo"]
 
@@ -67,7 +67,7 @@ class Device:
     def _start(self) -> None:
         """State of a new generation."""
         self._session = Session(self.driver)
-        self.client = Client(self._session, self.bus)
+        self.client = Client(self._session, self.driver.lease)
         self.heap = Heap(self.client)
         self.staging = StagingPool(self.client, self.heap)
         self.argument_blocks = ArgumentPool(self.client, self.heap)
@@ -75,6 +75,7 @@ class Device:
         self.streams: list[Stream] = []
         self._semaphores = SemaphorePool(self.client, self.heap)
         self._default_stream: Stream | None = None
+        self._makes_default = False
 
     @classmethod
     def open(cls, bus: Bus | None = None) -> Self:
@@ -226,15 +227,16 @@ class Device:
         return array
 
     def array(self, source: "HostArray") -> DeviceArray:
-        """A DeviceArray with a copy of a host array; blocks.
+        """A DeviceArray with a copy of a host array; blocks. A 0-d array becomes one of shape (1,).
 
         Raises:
-            InvalidArgumentError: `source` is no numpy array, or empty.
+            InvalidArgumentError: `source` is no numpy array, or empty, or masked.
             OutOfMemoryError: as `malloc`.
         """
         self.check_open()
         if not isinstance(source, np.ndarray):
             raise refuse("source", "be a numpy array", source)
+        check_plain("source", source)
         if source.size == 0:
             raise refuse("source", "have at least one element", f"shape {source.shape}")
         check_dtype("source.dtype", source.dtype)
@@ -359,7 +361,8 @@ class Device:
         """Submit a fill of every element of `dst` with `value`, converted to its dtype.
 
         Raises:
-            InvalidArgumentError: `value` does not fit, or elements are not 1, 2, 4 or 8 bytes.
+            InvalidArgumentError: `value` is no single number or does not fit, or elements are not
+                1, 2, 4 or 8 bytes.
             NpuError: the stream takes no work.
         """
         with tracing.span("api", "fill"):
@@ -368,13 +371,18 @@ class Device:
                 raise refuse("dst", "be a DeviceArray", dst)
             if dst.dtype.itemsize not in (1, 2, 4, 8):
                 raise refuse("dst", "have elements of 1, 2, 4 or 8 bytes", dst.dtype)
+            single = np.asanyarray(value)
+            several = single.ndim > 0 or isinstance(single, np.ma.MaskedArray)
+            narrows = single.dtype.kind == "c" and dst.dtype.kind != "c"
+            if several or narrows or value is None:
+                raise refuse("value", f"fit {dst.dtype}", value)
+            rounds = dst.dtype.kind == "f" and single.dtype.kind in "biuf"
             try:
                 pattern = np.asarray(value).astype(dst.dtype, casting="unsafe")
-                fits = pattern.ndim == 0 and bool(pattern == value)
+                if not rounds and not bool(pattern == value):
+                    raise ValueError("it comes out as another value")
             except (TypeError, ValueError, OverflowError):
-                fits = False
-            if not fits and dst.dtype.kind != "f":
-                raise refuse("value", f"fit {dst.dtype}", value)
+                raise refuse("value", f"fit {dst.dtype}", value) from None
             copies.fill(self, dst, pattern.tobytes(), target)
 
     def _settle(self, *operands: object) -> None:
@@ -415,8 +423,15 @@ class Device:
     def default_stream(self) -> Stream:
         """The stream of calls that name none; an ordinary stream, made at its first use."""
         self.check_open()
+        while self._makes_default:  # Another host thread was first.
+            self.client.bus.wait_interrupt(0, self.client.bus.now() + TURN)
         if self._default_stream is None:
-            self._default_stream = Stream(self)
+            self._makes_default, generation = True, self.generation
+            try:
+                self._default_stream = Stream(self)
+            finally:
+                if self.generation == generation:  # Else a reset has begun anew.
+                    self._makes_default = False
         return self._default_stream
 
     def stream(

@@ -15,18 +15,27 @@ __all__ = ["Block", "Heap"]
 
 
 class Block:
-    """An allocation and the work that uses it: for each stream the last timeline value."""
+    """An allocation and the work that uses it: for each stream the last timeline value.
 
-    __slots__ = ("allocation", "freed", "generation", "release", "uses")
+    `freed`: its owner has given it up. `released`: it is back, and may be somebody else's.
+    """
+
+    __slots__ = ("_give_back", "allocation", "freed", "generation", "released", "uses")
 
     def __init__(
-        self, allocation: Allocation, generation: int, release: Callable[[], None]
+        self, allocation: Allocation, generation: int, give_back: Callable[[], None]
     ) -> None:
         self.allocation = allocation
         self.generation = generation
-        self.release = release
+        self._give_back = give_back
         self.uses: dict[Stream, int] = {}
         self.freed = False
+        self.released = False
+
+    def release(self) -> None:
+        """Give it back; no work may use it."""
+        self.released = True
+        self._give_back()
 
     def idle(self) -> bool:
         """Whether all work on it is done."""
@@ -45,6 +54,7 @@ class Heap:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._generation = client.session.generation
         self.deferred: list[Block] = []
 
     def allocate(self, nbytes: int, kind: MemoryKind) -> Block:
@@ -52,6 +62,7 @@ class Heap:
 
         Raises:
             OutOfMemoryError: there is none even then.
+            StaleHandleError: the device was reset since the heap was made.
         """
         self.reap()
         try:
@@ -67,9 +78,9 @@ class Heap:
         return self._allocate(nbytes, kind)
 
     def _allocate(self, nbytes: int, kind: MemoryKind) -> Block:
+        self._client.session.check_generation(self._generation)
         allocation = self._client.allocate(nbytes, kind)
-        generation = self._client.session.generation
-        return Block(allocation, generation, lambda: self._client.free(allocation.handle))
+        return Block(allocation, self._generation, lambda: self._client.free(allocation.handle))
 
     def free(self, block: Block) -> None:
         """Take a block back as soon as it is idle."""

@@ -126,6 +126,7 @@ class Kernel:
         return self.module.object.arguments
 
     def __getitem__(self, grid: Grid) -> "_Launcher":
+        """`kernel[grid](...)` is `kernel.launch(grid, ...)`."""
         return _Launcher(self, grid)
 
     def launch(

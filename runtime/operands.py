@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from runtime.arguments import contiguous_bytes, refuse
+from runtime.arguments import check_plain, contiguous_bytes, refuse
 from runtime.heap import Block
 from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray
 
@@ -50,7 +50,7 @@ def operand(name: str, thing: object, device: "Device", *, written: bool) -> Ope
     """Check one side of a copy on `device`.
 
     Raises:
-        InvalidArgumentError: it is none, not contiguous, read-only, or of another device.
+        InvalidArgumentError: it is none, not contiguous, masked, read-only, or of another device.
         StaleHandleError: it was freed, or its device was reset.
     """
     if isinstance(thing, DeviceBuffer | DeviceArray):
@@ -62,6 +62,7 @@ def operand(name: str, thing: object, device: "Device", *, written: bool) -> Ope
         return Operand(thing.nbytes, dtype, thing.address, buffer.block, None)
     if not isinstance(thing, np.ndarray):
         raise refuse(name, "be a DeviceBuffer, a DeviceArray or a numpy array", thing)
+    check_plain(name, thing)
     described = f"an array of shape {thing.shape} and strides {thing.strides}"
     if not thing.flags.c_contiguous:
         raise refuse(name, "be C-contiguous", described)

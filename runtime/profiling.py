@@ -66,11 +66,11 @@ def read_counters(device: "Device") -> Counters:
 
     Raises:
         InvalidArgumentError: `device` is none.
-        DeviceClosedError: the device is closed.
+        DeviceClosedError, StaleHandleError: the device is closed, or was reset meanwhile.
     """
     check_device("device", device)
     device.check_open()
-    bar0 = device.driver.registers.bar0
+    bar0 = device.driver.leased_registers.bar0
     channels = range(device.info.dma_channels)
     cores = range(device.info.cores)
 

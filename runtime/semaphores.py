@@ -16,7 +16,6 @@ class SemaphorePool:
         self._client = client
         self._heap = heap
         self._free: list[int] = []
-        self._pages: list[Block] = []
 
     def take(self) -> tuple[Block, Semaphore]:
         """A semaphore with value 0, and the block that stands for its memory.
@@ -27,9 +26,8 @@ class SemaphorePool:
         self._heap.reap()
         if not self._free:
             page = self._heap.allocate(PAGE_BYTES, MemoryKind.HOST)
-            self._pages.append(page)
             base = page.allocation.bus_address
-            self._free = [base + i for i in reversed(range(0, PAGE_BYTES, LINE_BYTES))]
+            self._free += [base + i for i in reversed(range(0, PAGE_BYTES, LINE_BYTES))]
         address = self._free.pop()
         bus = self._client.bus
         bus.store(address, bytes(LINE_BYTES))
@@ -38,8 +36,3 @@ class SemaphorePool:
         allocation = Allocation(0, semaphore.device_address, address, LINE_BYTES)
         generation = self._client.session.generation
         return Block(allocation, generation, lambda: self._free.append(address)), semaphore
-
-    def clear(self) -> None:
-        """Forget everything: the device was reset."""
-        self._free.clear()
-        self._pages.clear()

@@ -58,12 +58,6 @@ class StagingPool:
         """Reuse the block as soon as the submitted work on it is done."""
         self._busy.append(block)
 
-    def clear(self) -> None:
-        """Forget everything: the device was reset."""
-        self._free.clear()
-        self._busy.clear()
-        self._bytes = 0
-
     def _collect(self) -> None:
         busy, self._busy = self._busy, []
         for block in busy:

@@ -52,6 +52,9 @@ _TRANSIENT = (
 )
 """Errors after which the stream's queue itself is sound: the wait may be repeated."""
 
+TURN = 100
+"""Cycles between two looks of a host thread that waits for its turn."""
+
 _numbers = count()
 
 
@@ -59,7 +62,8 @@ class Stream:
     """A queue of the device. Operations of a stream run in order, those of several in parallel.
 
     A fault ends the stream's work: everything submitted behind it is skipped, and every call
-    raises the first error until `reset`. Use a stream from one host thread at a time.
+    raises the first error until `reset`. Host threads may share a stream: an operation's packets
+    stay together, and those of two threads run in some order.
 
     Args:
         device: the device that runs it.
@@ -97,10 +101,10 @@ class Stream:
         self._error: NpuError | None = None
         self._batches = 0
         self._destroyed = False
-        self._recorded: dict[Semaphore, int] = {}
+        self._busy = False
+        self._recorded: dict[Semaphore, tuple[int, Block]] = {}
         self._grids: dict[int, tuple[int, tuple[int, int, int]]] = {}
         """By ring index of each KERNEL: timeline value that completes it, and its grid."""
-
         device.streams.append(self)
 
     # State.
@@ -162,15 +166,41 @@ class Stream:
             RingFullError: the ring stayed full; nothing was submitted.
             NpuError: see `check`.
         """
-        self.check()
         if not isinstance(packets, Sequence):
             raise refuse("packets", "be a sequence of (opcode, fields)", packets)
+        with self._alone():
+            self.check()
+            value = self._push(packets)
+            for block in blocks:
+                block.uses[self] = value
+            if self._batches:
+                self._client.bus.barrier()  # Another host thread may be the one that publishes.
+            else:
+                self._publish()
+        return value
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One host thread at a time fills the ring: every access to memory lets others run."""
+        bus = self._client.bus
+        while self._busy:
+            bus.wait_interrupt(0, bus.now() + TURN)
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def _push(self, packets: Sequence[Packet]) -> int:
+        """Write packets into the ring; returns the timeline value that will complete them."""
         queue, ring = self._queue, self._queue.ring
         room = len(packets) + 1  # One slot stays free for the timeline's SIGNAL.
         if not ring.has_room(room):
-            self.flush()
+            self._publish()
             try:
                 ring.wait_room(room, DEFAULT_TIMEOUT)
+            except StaleHandleError:
+                raise
             except NpuError as error:
                 self._note_transient(error)
                 raise
@@ -186,12 +216,7 @@ class Stream:
                 f"packets must be (opcode, fields) as the contract has them: {error}, "
                 f"not {packets!r}"
             ) from error
-        value = queue.submitted + 1
-        for block in blocks:
-            block.uses[self] = value
-        if not self._batches:
-            self.flush()
-        return value
+        return queue.submitted + 1
 
     def _note_grid(self, index: int, fields: dict[str, int]) -> None:
         """Keep the grid of a kernel until it is done: a fault names its block by a number."""
@@ -207,6 +232,11 @@ class Stream:
         Raises:
             NpuError: the device refused the doorbell.
         """
+        if self._queue.pending:
+            with self._alone():
+                self._publish()
+
+    def _publish(self) -> None:
         if not self._queue.pending:
             return
         try:
@@ -274,6 +304,8 @@ class Stream:
         """
         try:
             self._client.wait(self._queue.handle, semaphore.bus_address, value, timeout=timeout)
+        except StaleHandleError:
+            raise  # The stream is gone with its device; there is nothing to note.
         except NpuError as error:
             self._locate(error)
             if isinstance(error, _TRANSIENT):
@@ -324,8 +356,11 @@ class Stream:
         """Submit the SIGNAL of an event."""
         packet = {"semaphore": semaphore.device_address, "value": value, "interrupt": 1}
         self.submit([(PacketOpcode.SIGNAL, packet)], [block])
-        self._recorded = {s: v for s, v in self._recorded.items() if s.value < v}
-        self._recorded[semaphore] = value
+        for earlier, entry in list(self._recorded.items()):
+            done = entry[1].released or earlier.value >= entry[0]
+            if done and self._recorded.get(earlier) is entry:
+                del self._recorded[earlier]
+        self._recorded[semaphore] = value, block
 
     # Faults and the end.
 
@@ -364,8 +399,8 @@ class Stream:
                 self.synchronize()
         finally:
             self._client.destroy_queue(self._queue.handle)
+            self._abandon_events()  # While it counts as alive, no line of them is reused.
             self._destroyed = True
-            self._abandon_events()
             self.device.forget_stream(self)
 
     def _abandon_events(self) -> None:
@@ -373,10 +408,11 @@ class Stream:
         status = STATUS_WORD.pack(
             status=Status.ABORTED, engine=Engine.FIRMWARE, queue=self._queue.number
         )
-        for semaphore, value in self._recorded.items():
-            if semaphore.value < value:
+        recorded, self._recorded = self._recorded, {}
+        for semaphore, (value, block) in recorded.items():
+            # The line of an event that is gone may be another event's by now.
+            if not block.released and semaphore.value < value and not block.released:
                 semaphore.signal(value, status)
-        self._recorded.clear()
 
     def _note_transient(self, error: NpuError) -> None:
         """Note an error that leaves the queue sound. A lost doorbell is rung again: what the

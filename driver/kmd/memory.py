@@ -4,7 +4,7 @@ from bisect import bisect_right, insort
 
 from abi.address import PAGE_BYTES
 from driver.bus import Bus
-from driver.errors import InvalidArgumentError, OutOfMemoryError
+from driver.errors import InvalidArgumentError, OutOfMemoryError, StaleHandleError
 from driver.registers import Registers
 
 __all__ = ["ALIGNMENT", "HbmAllocator", "HostPages"]
@@ -89,27 +89,37 @@ class HostPages:
 
     The window is the smallest that covers all pages in use; the KMD moves it as pages come and
     go, so that the device reaches nothing that was never granted or has been given back.
+
+    It serves one generation: a reset ends it, also while host threads are inside its calls.
+
+    Args:
+        registers: of this generation; they refuse every access after it.
+        quarantined: pages that former generations never gave back.
     """
 
-    def __init__(self, bus: Bus, registers: Registers) -> None:
+    def __init__(self, bus: Bus, registers: Registers, *, quarantined: int = 0) -> None:
         self._bus = bus
         self._window = registers.bar0.host_window
         self._runs: dict[int, int] = {}
+        self._leaving: dict[int, int] = {}  # Until the window is moved, the device reaches them.
         self._granted = (0, 0)
-        self.quarantined = 0
+        self._released = False
+        self.quarantined = quarantined
         """Pages never given back, because the device may still write to them."""
 
     @property
     def pages(self) -> int:
         """Pages in use."""
-        return sum(self._runs.values())
+        return sum(self._runs.values()) + sum(self._leaving.values())
 
     def allocate(self, count: int) -> int:
         """Pin `count` contiguous zeroed pages; returns their bus address.
 
         Raises:
             OutOfMemoryError: no such run of pages is free.
+            StaleHandleError: the device was reset meanwhile; nothing is kept.
         """
+        self._check()
         try:
             address = self._bus.allocate_pages(count)
         except MemoryError as error:
@@ -121,8 +131,8 @@ class HostPages:
         try:
             self._grant()
         except BaseException:
-            del self._runs[address]
-            self._bus.free_pages(address, count)
+            if self._runs.pop(address, None) is not None:  # Else the reset gave it back.
+                self._bus.free_pages(address, count)
             raise
         return address
 
@@ -131,22 +141,31 @@ class HostPages:
 
         Raises:
             InvalidArgumentError: no pinned run begins there.
+            StaleHandleError: the device was reset, which gives all pages back.
         """
+        self._check()
         count = self._runs.pop(address, None)
         if count is None:
             raise InvalidArgumentError(f"address must be that of pinned pages, not {address:#x}")
-        self._grant()
+        self._leaving[address] = count
+        self._grant()  # Where it fails, the reset gives the pages back.
+        del self._leaving[address]
         self._bus.free_pages(address, count)
 
     def release(self, *, drained: bool) -> None:
         """After a device reset: give all pages back, or, if not `drained`, quarantine them."""
-        for address, count in self._runs.items():
+        for address, count in (self._runs | self._leaving).items():
             if drained:
                 self._bus.free_pages(address, count)
             else:
                 self.quarantined += count
         self._runs.clear()
-        self._granted = (0, 0)
+        self._leaving.clear()
+        self._released = True
+
+    def _check(self) -> None:
+        if self._released:
+            raise StaleHandleError("the device was reset: its pages were given back")
 
     def _grant(self) -> None:
         base = min(self._runs, default=0) // PAGE_BYTES

@@ -70,7 +70,7 @@ class Session:
         for name in [name for name in fields if name.startswith("reserved")]:
             if fields.pop(name):
                 raise InvalidArgumentError(f"{given.name}.{name} must be 0")
-        self._driver.check_generation(self._driver.generation)
+        self._driver.check_ready()
         return result.pack_bytes(self._calls[IoctlCode(code)](**fields))
 
     def mmap(self, handle: int) -> npt.NDArray[np.uint8]:
@@ -87,12 +87,20 @@ class Session:
     def map_doorbell(self, handle: int) -> RegisterAccess:
         """The doorbell of a queue: the only register that user mode reaches."""
         queue = self._queue(handle)
-        return self._driver.registers.doorbell_page(queue.number).doorbell
+        return self._driver.leased_registers.doorbell_page(queue.number).doorbell
 
     @property
     def generation(self) -> int:
         """Generation of the device."""
         return self._driver.generation
+
+    def check_generation(self, generation: int) -> None:
+        """Refuse what belongs to a closed device or a former generation.
+
+        Raises:
+            DeviceClosedError, StaleHandleError: it does.
+        """
+        self._driver.check_generation(generation)
 
     def close(self) -> None:
         """Give everything back. A second call does nothing.

@@ -1,1 +1,1 @@
-"""Kernels: programs of core commands, planned on the host and kept in device memory."""
+"""Kernels of the library: what runs on the cores, planned and compiled on the host."""

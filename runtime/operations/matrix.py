@@ -12,7 +12,7 @@ from runtime.memory import DeviceArray
 from runtime.operations.launch import BLOCKS_PER_CORE, Operands, core_buffers, run
 from runtime.stream import Stream
 
-__all__ = ["choose_product", "from_bfloat16", "matmul", "to_bfloat16"]
+__all__ = ["from_bfloat16", "matmul", "to_bfloat16"]
 
 SIDES = (16, 32, 64, 128)
 """Sizes of tiles along m and n that are tried."""

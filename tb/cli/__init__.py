@@ -12,8 +12,8 @@ __all__ = ["main"]
 def main() -> None:
     """GlassNPU: an NPU that you can see through, from a runtime call down to the registers.
 
-    The machine is simulated cycle by cycle. It is built on first use (a minute or two) and kept,
-    so that later starts take a second or two.
+    The machine is simulated cycle by cycle. It is built on first use (docs/engine.md says how long
+    that takes) and kept, so that later starts take a second or two.
     """
 
 

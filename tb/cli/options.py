@@ -10,7 +10,14 @@ import click
 
 from tb.cli.programs import MachineOptions
 
-__all__ = ["OutputFile", "ScriptFile", "machine_options", "nearest", "options_of"]
+__all__ = [
+    "OutputFile",
+    "ScriptFile",
+    "machine_options",
+    "nearest",
+    "note_misplaced",
+    "options_of",
+]
 
 SIMULATORS = ("verilator", "icarus")
 MAXIMUM_SEED = (1 << 32) - 1
@@ -102,6 +109,21 @@ def machine_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def note_misplaced(arguments: tuple[str, ...]) -> None:
+    """Say on stderr which options of the machine stand behind SCRIPT: they go to the script.
+
+    Nothing behind `--` is meant for the machine.
+    """
+    meant = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    given = [word.partition("=")[0] for word in meant]
+    for name in ("--sim", "--seed", "--waves"):
+        if name in given:
+            click.echo(
+                f"{name} after SCRIPT goes to the script; put it before SCRIPT for the simulator",
+                err=True,
+            )
 
 
 def options_of(sim: str, seed: int, waves: Path | None) -> MachineOptions:

@@ -110,11 +110,13 @@ def place_json(place: Place) -> dict[str, Any]:
 
 def place_lines(place: Place, fields: bool) -> Iterator[str]:
     """The lines of the text output for one place."""
-    name = place.name
+    name, register = place.name, place.register
+    meaning = register.meaning
     if place.count > 1:
-        name += f"[{place.count}] +{place.stride:#x}"
-    register = place.register
-    yield f"  {place.offset:#07x}  {register.access.name:<3}  {name:<26}  {register.meaning}"
+        name += f"[{place.count}]"
+        last = place.count - 1
+        meaning += f" [i] lies at {place.offset:#07x} + {place.stride:#x} * i, i = 0 to {last}."
+    yield f"  {place.offset:#07x}  {register.access.name:<3}  {name:<26}  {meaning}"
     if fields:
         for field_name, field in register.fields.items():
             reset = f" (reset {field.reset:#x})" if field.reset else ""
@@ -130,7 +132,8 @@ def regs(pattern: str | None, fields: bool, as_json: bool) -> None:
     """Print the register maps, or those registers that PATTERN names.
 
     PATTERN is a part of a map's, register's or field's name (`doorbell`, `core_*`), or an offset
-    (`0x1040`), which says what lies there.
+    (`0x1040`), which says what lies there. Offsets count from the base that the map's first line
+    shows; that of an array of registers is its element 0.
     """
     found = [(port, base, m, matching_places(m, pattern)) for port, base, m in MAPS]
     found = [entry for entry in found if entry[3]]

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from tb.cli.engine import engine
-from tb.cli.options import ScriptFile, machine_options, options_of
+from tb.cli.options import ScriptFile, machine_options, note_misplaced, options_of
 from tb.cli.programs import Script
 
 __all__ = ["run"]
@@ -31,4 +31,5 @@ def run(
     The script is a plain program: `from runtime import Device`, and go. Options of glassnpu stand
     before SCRIPT; all that follows it belongs to the script.
     """
+    note_misplaced(arguments)
     context.exit(engine().run(Script(script, arguments), options_of(sim, seed, waves)))

@@ -70,6 +70,31 @@ def test_run_passes_the_script_and_what_follows_it(recorder: RecordingEngine, sc
     assert recorder.calls == [(program, MachineOptions("icarus", 7), None)]
 
 
+@pytest.mark.usefixtures("script")
+@pytest.mark.parametrize(
+    ("words", "noted"),
+    [
+        (["--seed", "7"], ["--seed"]),
+        (["--waves=w.vcd", "x", "--sim", "icarus"], ["--sim", "--waves"]),
+        (["--", "--seed", "7"], []),
+        (["seed", "--seeds", "7"], []),
+    ],
+)
+def test_run_says_that_an_option_after_the_script_is_the_scripts(
+    recorder: RecordingEngine, words: list[str], noted: list[str]
+) -> None:
+    result = invoke("run", "hello.py", *words)
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        f"{name} after SCRIPT goes to the script; put it before SCRIPT for the simulator"
+        for name in noted
+    ]
+    ((program, options, _),) = recorder.calls
+    assert isinstance(program, Script)
+    assert list(program.arguments) == words, "the script gets it all the same"
+    assert options == DEFAULTS
+
+
 def test_run_takes_defaults_from_the_environment(
     recorder: RecordingEngine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +204,9 @@ def test_regs_filters_by_name_and_shows_fields() -> None:
 
 def test_regs_says_what_lies_at_an_offset() -> None:
     output = invoke("regs", "0x1048").output
-    assert "queue_fetched[16] +0x40" in output
+    (line,) = [line for line in output.splitlines() if "queue_fetched[16]" in line]
+    assert line.startswith("  0x01008  RO   queue_fetched[16] ")
+    assert line.endswith(". [i] lies at 0x01008 + 0x40 * i, i = 0 to 15.")
     assert "queue_doorbell" not in output
 
 

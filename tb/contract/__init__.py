@@ -1,1 +1,1 @@
-"""The contract page, generated from `abi`."""
+"""Pages of the docs that are generated: the contract and the runtime's API."""

@@ -1,4 +1,7 @@
-"""Writes `docs/contract.md` from `abi`: `python -m tb.contract.generate [--check]`."""
+"""Writes `docs/contract.md` from `abi` and `docs/runtime.md` from `runtime`.
+
+`python -m tb.contract.generate [--check]`.
+"""
 
 import argparse
 import sys
@@ -12,6 +15,7 @@ from abi.registers_firmware import FIRMWARE_PORT, PACKET_SRAM_BASE
 from abi.status import Status, side_of
 from abi.version import ABI_MAJOR, ABI_MINOR
 from tb.contract.core_tables import EXTRA
+from tb.contract.runtime_page import RUNTIME_PAGE, runtime_page
 from tb.contract.source import Constant, Declarations, declarations_of, module_names
 
 __all__ = ["PAGE", "contract_page", "main"]
@@ -237,18 +241,19 @@ def contract_page() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or with `--check` say whether the committed one is current (0) or not (1)."""
-    parser = argparse.ArgumentParser(description="Generate docs/contract.md from abi.")
+    """Write the pages, or with `--check` say whether those in docs/ are current (0) or not (1)."""
+    parser = argparse.ArgumentParser(description="Generate pages of docs/ from abi and runtime.")
     parser.add_argument("--check", action="store_true", help="change nothing, only compare")
     options = parser.parse_args(arguments)
-    page = contract_page()
-    if not options.check:
-        PAGE.write_text(page, encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page:
-        return 0
-    print("docs/contract.md is not current: run `python -m tb.contract.generate`", file=sys.stderr)
-    return 1
+    stale = 0
+    for path, page in ((PAGE, contract_page()), (RUNTIME_PAGE, runtime_page())):
+        if not options.check:
+            path.write_text(page, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != page:
+            name = f"docs/{path.name}"
+            print(f"{name} is not current: run `python -m tb.contract.generate`", file=sys.stderr)
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":

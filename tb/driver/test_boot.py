@@ -3,6 +3,7 @@
 import pytest
 
 import driver.kmd.boot
+from abi.address import PAGE_BYTES
 from abi.mailbox import FirmwarePhase
 from abi.version import ABI_MAJOR
 from driver.bus import BusError
@@ -105,3 +106,17 @@ def test_a_failed_boot_leaves_the_bus_free_for_another_try(machine: ModelMachine
         KernelDriver(machine.bus)
     machine.faults.release_firmware()
     KernelDriver(machine.bus).close()
+
+
+def test_the_host_window_is_empty_until_the_first_page_is_pinned(kmd: KernelDriver) -> None:
+    def window() -> tuple[int, int]:
+        fields = kmd.registers.bar0.host_window.fields()
+        return fields["base"], fields["limit"]
+
+    assert window() == (0, 0)
+    first, second = kmd.pages.allocate(2), kmd.pages.allocate(1)
+    assert window() == (first // PAGE_BYTES, second // PAGE_BYTES + 1)
+    kmd.pages.free(first)
+    assert window() == (second // PAGE_BYTES, second // PAGE_BYTES + 1)
+    kmd.reset()
+    assert window() == (0, 0)

@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,7 @@ import cocotb_tools.config
 from amaranth import __version__ as amaranth_version
 from amaranth.back import rtlil, verilog
 from amaranth.hdl import Elaboratable
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from rtl.core.fp.lane import SHARED_MODULES
 from tb.engine import toolchain
@@ -41,6 +42,8 @@ __all__ = [
 MAIN = Path(__file__).with_name("main.cpp")
 REPOSITORY = Path(__file__).resolve().parents[2]
 TIMESCALE = ("1ns", "1ps")
+PATIENCE = 2.0
+"""Wall seconds of silence while another process builds the same."""
 
 # What Verilator finds odd in the Verilog that Amaranth's Yosys writes.
 _QUIET = (
@@ -116,16 +119,36 @@ def _run(command: Iterable[str | Path], cwd: Path, env: Mapping[str, str] | None
         raise BuildError(f"{shlex.join(words)} failed in {cwd}:\n{done.stdout}")
 
 
-def cached(key: str, make: Callable[[Path], None]) -> Path:
-    """The folder of `key`; `make` fills it in a temporary place if it does not exist."""
+@contextmanager
+def _alone(key: str, what: str) -> Iterator[None]:
+    """Hold the lock of `key`; say so when another process makes this one wait."""
+    lock = FileLock(cache_directory() / f"{key}.lock")
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        print(f"waits for another process that builds {what}", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def cached(key: str, make: Callable[[Path], None], what: str = "the same") -> Path:
+    """The folder of `key`; `make` fills it in a temporary place if it does not exist.
+
+    `what` is built, in words. What a killed build of this key left behind is removed first.
+    """
     root = cache_directory()
     final = root / key
     if final.is_dir():
         return final
     root.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / f"{key}.lock"):
+    with _alone(key, what):
+        for left in root.glob(f"making-{key}-*"):
+            shutil.rmtree(left, ignore_errors=True)
         if not final.is_dir():
-            with tempfile.TemporaryDirectory(dir=root, prefix="making-") as scratch:
+            with tempfile.TemporaryDirectory(dir=root, prefix=f"making-{key}-") as scratch:
                 half = Path(scratch) / "build"
                 half.mkdir()
                 make(half)
@@ -157,7 +180,8 @@ def _emit(component: Elaboratable, name: str) -> str:
             verilog._convert_rtlil_text(text, strip_internal_attrs=True), encoding="utf-8"
         )
 
-    return constants_once((cached(key, make) / "top.v").read_text(encoding="utf-8"))
+    folder = cached(key, make, "the Verilog")
+    return constants_once((folder / "top.v").read_text(encoding="utf-8"))
 
 
 def emit_verilog_of(sources: Iterable[Path], make: Callable[[], Elaboratable]) -> str:
@@ -171,7 +195,7 @@ def emit_verilog_of(sources: Iterable[Path], make: Callable[[], Elaboratable]) -
     def elaborate(folder: Path) -> None:
         (folder / "top.v").write_text(emit_verilog(make()), encoding="utf-8")
 
-    return (cached(key, elaborate) / "top.v").read_text(encoding="utf-8")
+    return (cached(key, elaborate, "the Verilog") / "top.v").read_text(encoding="utf-8")
 
 
 def constants_once(text: str) -> str:
@@ -261,7 +285,9 @@ def build_verilator(
     runtime_key = _digest(["runtime", optimise, str(waves), str(bool(header)), *tools])
 
     def make(folder: Path) -> None:
-        print("compiling a simulator (once; the whole machine takes minutes)", file=sys.stderr)
+        print(
+            "compiling a simulator (once; docs/engine.md says how long it takes)", file=sys.stderr
+        )
         (folder / "top.v").write_text(text, encoding="utf-8")
         (folder / "top.vlt").write_text(vlt, encoding="utf-8")
         objects = folder / "obj"
@@ -283,7 +309,7 @@ def build_verilator(
         (objects / "simulator").rename(folder / "simulator")
         shutil.rmtree(objects)
 
-    folder = cached(key, make)
+    folder = cached(key, make, "the simulator")
     return Simulator("verilator", folder, folder / "simulator", waves=waves)
 
 
@@ -300,7 +326,7 @@ def _keep_runtime(key: str, objects: Path) -> None:
         for path in objects.glob("verilated*.o"):
             shutil.copyfile(path, folder / path.name)
 
-    cached(key, make)
+    cached(key, make, "the simulator's run-time library")
 
 
 def _woken(text: str) -> str:
@@ -351,7 +377,7 @@ def build_icarus(
             flags = ["-O2", "-fPIC", "-shared", "-std=c++17", f"-I{header}"]
             _run([compiler, *flags, "-o", folder / f"{module.stem}.vpi", module], folder)
 
-    folder = cached(key, make)
+    folder = cached(key, make, "the simulator")
     loaded = tuple(folder / f"{module.stem}.vpi" for module in modules)
     return Simulator("icarus", folder, folder / "top.vvp", loaded, waves)
 

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from random import Random
+from threading import current_thread, get_ident
 
 import numpy as np
 import numpy.typing as npt
 
 from abi.address import BAR0_BASE, BAR2_BASE, CONFIG_BASE
 from driver.bus import BusError, Region
+from driver.errors import HostThreadError
 from tb.engine.actors import Actors
 from tb.engine.clockwork import HOST
 from tb.engine.hostmem import HostMemory, StoreBuffer
@@ -26,7 +28,8 @@ class _LostWrites:
 
 
 class HostBus:
-    """The host CPU's side of the machine; used from inside actors.
+    """The host CPU's side of the machine; used from inside actors. Operations that let time pass
+    raise HostThreadError in any operating-system thread but the one that made the bus.
 
     A load from a shared structure takes `load_cycles`, so that a program that polls memory lets
     time pass. An MMIO write does not drain the store buffer: only `barrier` does.
@@ -51,8 +54,16 @@ class HostBus:
         self.store_buffer = StoreBuffer(memory, Random(seed), window=drain_window)
         self._lost_writes: list[_LostWrites] = []
         self._lost_messages: dict[int, int] = {}
+        self._thread = get_ident()
         actors.settle_memory = self.store_buffer.settle
         actors.on_message = self._receives
+
+    def _refuse_thread(self) -> HostThreadError:
+        return HostThreadError(
+            "the machine must be called from its own host threads, not from the operating-system "
+            f"thread {current_thread().name!r}: start them with "
+            "tb.engine.host.current_machine().actors.spawn(name, function)"
+        )
 
     # ---- registers ----
 
@@ -63,6 +74,8 @@ class HostBus:
             BusError: the device answered with an error, or not at all.
             ValueError: size or alignment is wrong.
         """
+        if get_ident() != self._thread:
+            raise self._refuse_thread()
         if size == 8 and not offset & 7:
             response, data = self._actors.transact(HOST, False, self._bases[region] + offset)
         elif size == 4 and not offset & 3:
@@ -82,6 +95,8 @@ class HostBus:
             BusError: the device answered with an error, or not at all.
             ValueError: size, alignment or value is wrong.
         """
+        if get_ident() != self._thread:
+            raise self._refuse_thread()
         if size not in (4, 8) or offset % size:
             raise ValueError(f"access must be 4 or 8 aligned bytes, not {size!r} at {offset:#x}")
         if value < 0 or value >> 8 * size:
@@ -130,6 +145,8 @@ class HostBus:
         Raises:
             ValueError: the range leaves host memory.
         """
+        if get_ident() != self._thread:
+            raise self._refuse_thread()
         self._actors.preempt()
         self.store_buffer.store(address, data, self._clockwork.now())
         self._actors.unsettled = True
@@ -140,6 +157,8 @@ class HostBus:
         Raises:
             ValueError: the range leaves host memory.
         """
+        if get_ident() != self._thread:
+            raise self._refuse_thread()
         self._actors.preempt()
         found = self.store_buffer.load(address, nbytes)
         if self._load_cycles:
@@ -148,6 +167,8 @@ class HostBus:
 
     def barrier(self) -> None:
         """Every earlier `store` reaches memory now."""
+        if get_ident() != self._thread:
+            raise self._refuse_thread()
         self._actors.preempt()
         self.store_buffer.drain()
 
@@ -155,6 +176,8 @@ class HostBus:
 
     def wait_interrupt(self, vectors: int, until: int) -> int:
         """Take messages of the bit mask `vectors`; waits for one; 0 at device time `until`."""
+        if get_ident() != self._thread:
+            raise self._refuse_thread()
         return self._actors.wait_messages(vectors, until)
 
     def now(self) -> int:

@@ -10,24 +10,13 @@ import pytest
 import runtime
 from abi.packet import PacketOpcode
 from runtime import Device, DeviceClosedError, gemm, requantise
+from tb.contract.runtime_page import INTERNAL
 from tb.fullstack import objects, test_bad_input
 from tb.fullstack.test_bad_input import CASES, things
 
 __all__ = ["things"]
 
-INTERNAL = {
-    *("Device." + name for name in ("check_open", "check_current", "check_stream", "check_event")),
-    *("Device." + name for name in ("note", "take_semaphore", "forget_stream")),
-    *("Stream." + name for name in ("is_done", "check", "finish", "wait_semaphore", "push_event")),
-    "DeviceBuffer.check",
-}
-"""What the runtime's parts call of one another; a user has nothing to pass there."""
-
-MADE_BY_DEVICE = (
-    runtime.DeviceArray,
-    runtime.DeviceBuffer,
-    runtime.PinnedArray,
-)
+MADE_BY_DEVICE = (runtime.DeviceArray, runtime.DeviceBuffer, runtime.PinnedArray)
 """Classes that a user does not construct."""
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from abi.packet import PacketOpcode
 from driver import tracing
 from runtime import (
     Device,
@@ -342,3 +343,22 @@ def test_a_closed_device_refuses_everything(device: Device) -> None:
         with pytest.raises(DeviceClosedError, match="device is closed"):
             call()
     stream.destroy()
+
+
+def test_a_stream_that_ends_leaves_the_events_of_others_alone(device: Device) -> None:
+    first, second = device.stream(), device.stream()
+    event = device.event()
+    event.record(first)
+    first.synchronize()
+    line = event.block.allocation.bus_address
+    del event
+    other, never = device.event(), device.event()
+    assert line in (e.block.allocation.bus_address for e in (other, never)), "a line is used again"
+    wait = {"semaphore": never.block.allocation.device_address, "value": 1}
+    second.submit([(PacketOpcode.WAIT, wait)])
+    other.record(second)
+    never.record(second)
+    first.destroy()
+    assert not other.query()
+    assert not never.query()
+    second.reset()

@@ -145,6 +145,15 @@ def test_the_pages_build_without_warnings_and_fetch_nothing(tmp_path: Path) -> N
     assert [tag for page in pages for tag in fetched.findall(page.read_text())] == []
 
 
+def test_the_time_of_a_build_is_stated_once() -> None:
+    texts = {name_of(page): page.read_text(encoding="utf-8") for page in PAGES}
+    for file in ("Makefile", "tb/cli/__init__.py", "tb/cli/build.py", "tb/engine/build.py"):
+        texts[file] = (ROOT / file).read_text(encoding="utf-8")
+    figure = re.compile(r"\bminutes?\b|\bCPU seconds\b")
+    stated = {name: figure.findall(text) for name, text in texts.items() if figure.search(text)}
+    assert stated == {"docs/engine.md": ["minutes", "CPU seconds"]}
+
+
 def test_no_fact_waits_for_verification() -> None:
     waiting = {
         name_of(page): count

@@ -81,9 +81,7 @@ class FloatToInt(wiring.Component):
         m = Module()
         sign = self.value[31]
         exponent = self.value[23:31]
-        large, too_large, saturated = (
-            Signal(name=name) for name in ("large", "too_large", "saturated")
-        )
+        too_large, saturated = Signal(), Signal()
         # Fixed point with 32 fractional bits. Bits move out only of values below 2**-8, which
         # round to 0 either way; so do subnormals, here with a hidden bit like any other number.
         right = Signal(8)
@@ -95,8 +93,8 @@ class FloatToInt(wiring.Component):
             fixed.eq(Cat(Const(0, 39), self.value[:23], Const(1, 1)) >> right),
             rounded.eq(fixed + Mux(self.truncate, 0, (Const(1 << 31) - ~fixed[32])[:32])),
             too_large.eq(exponent >= _TOO_LARGE),
-            large.eq(Mux(sign, whole > 128, whole > 127)),
-            saturated.eq(too_large | (self.narrow & large)),
+            # The limit of -128 or -2**31 is the result of those two values as well.
+            saturated.eq(too_large | (self.narrow & (whole > 127))),
         ]
         limit = Mux(self.narrow, 127, 0x7FFF_FFFF)
         magnitude = Signal(32)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.core.fp.binary32 import CANONICAL_NAN, INFINITY, is_nan, normalised
@@ -29,20 +29,17 @@ _PRODUCT_SHIFT: Final = 12
 # c and a + b - _PRODUCT_BIAS.
 _PRODUCT_BIAS: Final = 149 - (_ADDEND_SHIFT - _PRODUCT_SHIFT)
 
-# Holds sums of two exponents, and differences of 512 more.
-_EXPONENT_BITS: Final = 10
-
-
-_SPECIAL: Final = data.StructLayout({"some": 1, "nan": 1, "sign": 1})
+# Exponents of infinities have bit 9 set, beyond any finite sum; sums of two need 11 bits.
+_EXPONENT_BITS: Final = 11
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """An unpacked number; `special` holds for infinities and NaNs."""
+    """An unpacked number; `infinite` holds for NaNs too."""
 
     significand: Value
     exponent: Value
-    special: Value
+    infinite: Value
 
 
 class FusedMultiplyAdd(wiring.Component):
@@ -63,6 +60,9 @@ class FusedMultiplyAdd(wiring.Component):
     Timing: an operation a cycle, the result LATENCY cycles with `enable` after the operands. It
     holds while `enable` is low. The registers have no reset: results before the first operands
     arrive are undefined.
+
+    In simulation a lane costs a third less if Verilator does not inline it into its parent:
+    `no_inline -module` with a pattern of the lanes' module names, in the control file.
 
     Algorithm: the product is not normalised first. A window of 63 bits suffices: if the product
     has fewer than 24 bits both factors are subnormal, and its magnitude only shows in the sticky
@@ -88,8 +88,8 @@ class FusedMultiplyAdd(wiring.Component):
         # Stage 1: multiply, and compare the exponents.
         operands = {name: self._unpack(m, name) for name in "abc"}
         a, b, c = operands["a"], operands["b"], operands["c"]
-        zero_product, opposite, any_special = (
-            Signal(name=name) for name in ("zero_product", "opposite", "any_special")
+        zero_product, opposite, any_infinite = (
+            Signal(name=name) for name in ("zero_product", "opposite", "any_infinite")
         )
         # Masks, not Muxes, wherever the choice depends on the data: a Mux may become a branch in
         # the simulator, and the host's branch prediction fails there.
@@ -102,13 +102,13 @@ class FusedMultiplyAdd(wiring.Component):
         m.d.comb += [
             zero_product.eq((a.significand == 0) | (b.significand == 0)),
             opposite.eq(self.a[31] ^ self.b[31] ^ self.c[31]),
-            any_special.eq(a.special | b.special | c.special),
-            # Modulo 2**11, may be negative. A product of 0 must not push the addend out, whatever
+            any_infinite.eq(a.infinite | b.infinite | c.infinite),
+            # Modulo 2**12, may be negative. A product of 0 must not push the addend out, whatever
             # the exponent of the other factor: it is taken as much smaller.
             product_exponent.eq(
                 a.exponent + b.exponent - Cat(Const(_PRODUCT_BIAS, 9), zero_product)
             ),
-            # c - product, and 2**10 - 1 more: the top bit tells whether it is positive.
+            # c - product, and 2**11 - 1 more: the top bit tells whether it is positive.
             difference.eq(c.exponent + ((1 << _EXPONENT_BITS) - 1) - product_exponent),
             apart.eq((low ^ Mux(leads, 0, (1 << _EXPONENT_BITS) - 1)) + leads),
         ]
@@ -116,11 +116,10 @@ class FusedMultiplyAdd(wiring.Component):
         addend = Signal(24, reset_less=True)
         distance = Signal(6, reset_less=True)
         exponent = Signal(_EXPONENT_BITS, reset_less=True)
-        addend_leads, sign, subtract = (
-            Signal(name=name, reset_less=True) for name in ("addend_leads", "sign", "subtract")
+        addend_leads, sign, subtract, nan = (
+            Signal(name=name, reset_less=True)
+            for name in ("addend_leads", "sign", "subtract", "nan")
         )
-        # Infinities and NaNs: what is known of the result, beside arithmetic without a meaning.
-        special = Signal(_SPECIAL, reset_less=True)
         with m.If(self.enable):
             m.d.sync += [
                 product.eq(a.significand * b.significand),
@@ -130,19 +129,15 @@ class FusedMultiplyAdd(wiring.Component):
                 addend_leads.eq(leads),
                 sign.eq(self.a[31] ^ self.b[31] ^ (leads & opposite)),
                 subtract.eq(opposite),
-                special.eq(0),
+                nan.eq(0),
             ]
-            with m.If(any_special):
-                m.d.sync += [
-                    special.some.eq(1),
-                    special.nan.eq(
-                        is_nan(self.a)
-                        | is_nan(self.b)
-                        | is_nan(self.c)
-                        | ((a.special | b.special) & (zero_product | (c.special & opposite)))
-                    ),
-                    special.sign.eq(Mux(c.special, self.c[31], self.a[31] ^ self.b[31])),
-                ]
+            with m.If(any_infinite):
+                m.d.sync += nan.eq(
+                    is_nan(self.a)
+                    | is_nan(self.b)
+                    | is_nan(self.c)
+                    | ((a.infinite | b.infinite) & (zero_product | (c.infinite & opposite)))
+                )
 
         # Stage 2: align and add.
         fixed_product = Cat(Const(0, _PRODUCT_SHIFT), product)
@@ -165,14 +160,13 @@ class FusedMultiplyAdd(wiring.Component):
         negative = total[63]
         magnitude = Signal(_WINDOW, reset_less=True)
         sum_exponent = Signal(_EXPONENT_BITS, reset_less=True)
-        sum_sign = Signal(reset_less=True)
-        sum_special = Signal(_SPECIAL, reset_less=True)
+        sum_sign, sum_nan = (Signal(name=name, reset_less=True) for name in ("sum_sign", "sum_nan"))
         with m.If(self.enable):
             m.d.sync += [
                 magnitude.eq((total[:_WINDOW] ^ Mux(negative, (1 << _WINDOW) - 1, 0)) + negative),
                 sum_exponent.eq(Mux(zero, 0, exponent)),
                 sum_sign.eq((sign ^ negative) & ~(subtract & zero)),
-                sum_special.eq(special),
+                sum_nan.eq(nan),
             ]
 
         # Stage 3: normalise, round, pack. The shift ends where the exponent would fall below that
@@ -192,25 +186,26 @@ class FusedMultiplyAdd(wiring.Component):
         m.d.comb += packed.eq(Cat(Const(0, 23), exponent_field) + (normal + half)[_DROP:])
         result = Signal(32, reset_less=True)
         with m.If(self.enable):
-            with m.If(sum_special.some):
-                infinity = Cat(Const(INFINITY, 31), sum_special.sign)
-                m.d.sync += result.eq(Mux(sum_special.nan, CANONICAL_NAN, infinity))
-            with m.Else():
-                finite = Mux(packed > INFINITY, INFINITY, packed[:31])
-                m.d.sync += result.eq(Cat(finite, sum_sign))
+            m.d.sync += result.eq(
+                Mux(
+                    sum_nan,
+                    CANONICAL_NAN,
+                    Cat(Mux(packed > INFINITY, INFINITY, packed[:31]), sum_sign),
+                )
+            )
         m.d.comb += self.result.eq(result)
         return m
 
     def _unpack(self, m: Module, name: str) -> _Operand:
         operand = getattr(self, name)
         field = operand[23:31]
-        special = Signal(name=f"{name}_special")
+        infinite = Signal(name=f"{name}_infinite")
         exponent = Signal(8, name=f"{name}_exponent")
         significand = Signal(24, name=f"{name}_significand")
         m.d.comb += [
-            special.eq(field == 0xFF),
+            infinite.eq(field == 0xFF),
             exponent.eq(field - (field != 0)),
             # What is left of the exponent field is the hidden bit.
             significand.eq(operand[:31] - Cat(Const(0, 23), exponent)),
         ]
-        return _Operand(significand, exponent, special)
+        return _Operand(significand, Cat(exponent, Const(0, 1), infinite), infinite)

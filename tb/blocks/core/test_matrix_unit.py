@@ -116,7 +116,13 @@ async def stop_forgets(dut: Any) -> None:
 
 
 def matrix_unit_under_test() -> CubeWithBuffers:
-    return CubeWithBuffers(MatrixUnit(**LINES, bf16_depth=DEPTH))
+    unit = MatrixUnit(
+        l0a_lines=LINES["l0a_lines"],
+        l0b_lines=LINES["l0b_lines"],
+        l0c_lines=LINES["l0c_lines"],
+        bf16_depth=DEPTH,
+    )
+    return CubeWithBuffers(unit)
 
 
 @pytest.mark.parametrize("sim", ["verilator", "icarus"])

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,63 @@ def test_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         cached("broken", fails)
     assert [path.name for path in tmp_path.iterdir()] == ["broken.lock"]
     assert cached("broken", lambda folder: (folder / "whole").touch()).is_dir()
+
+
+SLOW = """\
+import sys, time
+from pathlib import Path
+from tb.engine.build import cached
+def make(folder):
+    (folder / 'half').touch()
+    Path(sys.argv[1]).touch()
+    time.sleep(float(sys.argv[2]))
+cached('slow', make)
+"""
+"""Builds `slow`: touches its first argument when it has begun, and takes its second in seconds."""
+
+
+def begin_slow_build(tmp_path: Path, seconds: float) -> subprocess.Popen[str]:
+    begun = tmp_path / "begun"
+    cache = tmp_path / "cache"
+    words = [sys.executable, "-c", SLOW, str(begun), str(seconds)]
+    process = subprocess.Popen(words, env={**os.environ, "GLASSNPU_CACHE": str(cache)}, text=True)
+    deadline = time.monotonic() + 60
+    while not begun.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
+def test_what_a_killed_build_left_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    process = begin_slow_build(tmp_path, 60)
+    process.kill()
+    process.wait(10)
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("GLASSNPU_CACHE", str(cache))
+    (left,) = cache.glob("making-*")
+    foreign = cache / "making-other-123"
+    foreign.mkdir()
+    built = cached("slow", lambda folder: (folder / "whole").touch())
+    assert [path.name for path in built.iterdir()] == ["whole"]
+    assert not left.exists()
+    assert foreign.exists(), "another key's build may be on its way"
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(2.0, 1), (0.2, 0)])
+def test_who_waits_long_for_another_build_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    seconds: float,
+    lines: int,
+) -> None:
+    process = begin_slow_build(tmp_path, seconds)
+    monkeypatch.setenv("GLASSNPU_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tb.engine.build.PATIENCE", 1.0)
+    built = cached("slow", lambda folder: (folder / "mine").touch(), "the simulator")
+    assert process.wait(10) == 0
+    assert [path.name for path in built.iterdir()] == ["half"]
+    message = "waits for another process that builds the simulator\n"
+    assert capsys.readouterr().err == message * lines
