@@ -142,9 +142,7 @@ def test_a_hanging_unit(client: Client, queue: UserQueue, machine: ModelMachine,
         copy(queue)
     elif hang == "core":
         machine.faults.hang_core()
-        queue.push(
-            PacketOpcode.KERNEL, code=program, code_bytes=4, grid_x=1, grid_y=1, grid_z=1
-        )
+        queue.push(PacketOpcode.KERNEL, code=program, code_bytes=4, grid_x=1, grid_y=1, grid_z=1)
     else:
         machine.faults.hang_completion()  # The first operation ends the unit's work.
         queue.publish()

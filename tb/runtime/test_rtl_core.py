@@ -1,4 +1,4 @@
-"""The runtime's programs on the RTL core: the golden model's results, and how busy the Cube is."""
+"""The runtime's kernels on the RTL core: the golden model's results, and how busy the Cube is."""
 
 from typing import Any
 
@@ -6,29 +6,31 @@ import cocotb
 import numpy as np
 
 from abi.address import HBM_BASE
-from abi.core import COMMAND_BYTES
 from rtl.memory.sram import Sram
-from runtime.kernels.gemm_program import GemmPlan, build_gemm
-from runtime.kernels.requantise import build_requantise
-from runtime.kernels.tiling import BufferLines, Tiles, choose_tiles, padded_macs
+from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
+from runtime.kernels.requantise import build_requantise, plan_requantise
+from runtime.kernels.tiling import BufferLines, Tiles, ceil_to, choose_tiles, padded_macs
 from tb.blocks.core.bench import CoreBench, core_under_test
 from tb.blocks.core.programs import MEMORY_BYTES, SIZES
 from tb.blocks.harness import run_block
 
-BUFFERS = BufferLines(**{name.removesuffix("_lines"): lines for name, lines in SIZES.items()})
+BUFFERS = BufferLines(*(SIZES[f"{name}_lines"] for name in ("l1", "l0a", "l0b", "l0c", "bias")))
 A, B, C, BIAS = 0x0_0000, 0x1_0000, 0x2_0000, 0x6_8000
-ARGUMENTS = [HBM_BASE + place for place in (A, B, C, BIAS)]
 
 
-def split(program: bytes) -> list[bytes]:
-    """The commands of a program."""
-    return [program[at : at + COMMAND_BYTES] for at in range(0, len(program), COMMAND_BYTES)]
+def pointers(*places: int) -> bytes:
+    """An argument block of addresses in global memory."""
+    return b"".join((HBM_BASE + place).to_bytes(8, "little") for place in places)
 
 
 async def multiply(
     bench: CoreBench, m: int, n: int, k: int, *, tiles: Tiles | None = None, **options: Any
 ) -> dict[str, int]:
-    """Run a product on random operands, compare with the model; what the counters gained."""
+    """Run a product on random operands, compare with the model; what the counters gained.
+
+    `groups`: blocks along m and n.
+    """
+    along_m, along_n = options.get("groups", (1, 1))
     scale = options.get("requantise")
     chosen = tiles or choose_tiles(m, n, k, BUFFERS, int8_output=scale is not None)
     plan = GemmPlan(
@@ -42,13 +44,19 @@ async def multiply(
         relu=options.get("relu", False),
         requantise=scale,
         tiles=chosen,
+        group_m=ceil_to(-(-m // along_m), chosen.m),
+        group_n=ceil_to(-(-n // along_n), chosen.n),
     )
     draw = np.random.default_rng((m, n, k))
     bench.fill(draw.integers(0, 256, MEMORY_BYTES // 8 * 7, dtype=np.uint8))
-    await bench.check(split(build_gemm(plan, BUFFERS)), ARGUMENTS, cycles=200_000)
-    spent = bench.spent()
-    assert spent["core_macs"] == padded_macs(m, n, k)
-    return spent
+    code, macs = build_gemm(plan, BUFFERS), 0
+    for y in range(plan.grid[1]):
+        for x in range(plan.grid[0]):
+            given = pointers(A, B, C, BIAS)
+            await bench.check(code, given, grid=plan.grid, block=(x, y, 0), cycles=200_000)
+            macs += bench.spent()["core_macs"]
+    assert macs == padded_macs(m, n, k)
+    return bench.spent()
 
 
 @cocotb.test()
@@ -61,7 +69,7 @@ async def products(dut: Any) -> None:
     await multiply(bench, 65, 47, 129, bias=True, relu=True)
     await multiply(bench, 17, 100, 70, bias=True, requantise=(123, 14))
     small = Tiles(8, 16, 64)
-    await multiply(bench, 40, 50, 200, tiles=small, bias=True)
+    await multiply(bench, 40, 50, 200, tiles=small, bias=True, groups=(2, 3))
     await multiply(bench, 40, 50, 60, tiles=small, bias=True, relu=True, requantise=(9, 9))
 
 
@@ -73,13 +81,15 @@ async def requantisations(dut: Any) -> None:
     for count in (1, 100, 20_001):
         draw = np.random.default_rng(count)
         bench.fill(draw.integers(0, 256, 4 * count, dtype=np.uint8), A)
-        program = build_requantise(count, (1 << 30, 55), count % 2 == 0, BUFFERS)
-        await bench.check(split(program), [HBM_BASE + A, HBM_BASE + C])
+        plan = plan_requantise(count, (1 << 30, 55), count % 2 == 0, BUFFERS, 2)
+        code = build_requantise(plan, BUFFERS)
+        for x in range(plan.grid[0]):
+            await bench.check(code, pointers(A, C), grid=plan.grid, block=(x, 0, 0))
 
 
 @cocotb.test()
 async def cube_use(dut: Any) -> None:
-    """256 x 256 x 256: at least 0.98 of 256 MACs a cycle, over the whole program."""
+    """256 x 256 x 256: at least 0.98 of 256 MACs a cycle, over the whole block."""
     bench = CoreBench(dut)
     await bench.start()
     spent = await multiply(bench, 256, 256, 256)
@@ -88,5 +98,5 @@ async def cube_use(dut: Any) -> None:
     assert share >= 0.98
 
 
-def test_programs_on_the_rtl_core() -> None:
+def test_kernels_on_the_rtl_core() -> None:
     run_block(core_under_test(), __name__, sources=[Sram.SOURCE], timeout=600)
