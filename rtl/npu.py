@@ -144,11 +144,11 @@ class Npu(wiring.Component):
         ):
             gated_domain(m, name, enable=enable, reset=reset, source="root")
         for number, core in enumerate(cores):
-            for unit in UNITS:
+            for part in UNITS:
                 gated_domain(
                     m,
-                    f"core{number}_{unit}",
-                    enable=getattr(core.active, unit),
+                    f"core{number}_{part}",
+                    enable=getattr(core.active, part),
                     source=f"core{number}",
                 )
         for name, unit, domain in (
