@@ -59,9 +59,12 @@ class CommandCheck(wiring.Component):
 
 
 def _is_one_of(field: Value, values: Sequence[int]) -> Value:
-    """Whether a field has one of some values: a look into a constant of one bit for each."""
-    width = 1 << len(field)
-    mask = sum(1 << int(value) for value in values)
-    if mask == (1 << width) - 1:
-        return Const(1, 1)
-    return Const(mask, width).bit_select(field, 1)
+    """Whether a field has one of some values: whether it lies in one of their runs."""
+    inside: Value = Const(0)
+    ordered = sorted(int(value) for value in values)
+    for first in (value for value in ordered if value - 1 not in ordered):
+        last = first
+        while last + 1 in ordered:
+            last += 1
+        inside |= (field >= first) & (field <= last)
+    return inside

@@ -26,7 +26,8 @@ class InstructionCache(wiring.Component):
         word, hit: 32 bits and 1 bit; the instruction is here.
         error: a `LineError`; its line could not be fetched.
         fault_line: 58 bits; number of the line that could not be fetched, 42 bits if it exists.
-        flush: 1 bit; forget all lines, also one that is on its way.
+        flush: 1 bit; forget all lines, also one that is on its way. emptying: 1 bit; that is
+            going on, a line a cycle.
         code: 64 bits, code_bytes: 32 bits; where the code lies. Changes only with `flush`.
         memory: `ReadPort`.
         busy: 1 bit; a line is requested or on its way.
@@ -52,6 +53,7 @@ class InstructionCache(wiring.Component):
                 "error": Out(2),
                 "fault_line": Out(64 - OFFSET_BITS),
                 "flush": In(1),
+                "emptying": Out(1),
                 "code": In(64),
                 "code_bytes": In(32),
                 "memory": Out(ReadPort()),
@@ -64,10 +66,12 @@ class InstructionCache(wiring.Component):
         index_bits = exact_log2(self._lines)
         tag_bits = CODE_LINE_BITS - index_bits
         m.submodules.sram = sram = Sram(width=LINE_BITS, depth=self._lines, granule=LINE_BITS)
-        m.submodules.tags = tags = Memory(shape=tag_bits, depth=self._lines, init=[])
+        # A tag, and a bit that says whether it is one.
+        m.submodules.tags = tags = Memory(shape=tag_bits + 1, depth=self._lines, init=[])
         tag_write = tags.write_port()
         tag_read, ahead_read = tags.read_port(domain="comb"), tags.read_port(domain="comb")
-        valid = Signal(self._lines)
+        to_empty = Signal(range(self._lines + 1), init=self._lines)
+        m.d.comb += self.emptying.eq(to_empty != 0)
 
         # `held`: the SRAM's output is line `held_line`; `looking`: it is the one of `at`'s index.
         at = Signal(32, reset_less=True)
@@ -81,12 +85,8 @@ class InstructionCache(wiring.Component):
             ahead.eq(line + 1),
             tag_read.addr.eq(line[:index_bits]),
             ahead_read.addr.eq(ahead[:index_bits]),
-            present.eq(
-                valid.bit_select(line[:index_bits], 1) & (tag_read.data == line[index_bits:])
-            ),
-            ahead_present.eq(
-                valid.bit_select(ahead[:index_bits], 1) & (ahead_read.data == ahead[index_bits:])
-            ),
+            present.eq((tag_read.data == Cat(line[index_bits:], 1)) & ~self.emptying),
+            ahead_present.eq(ahead_read.data == Cat(ahead[index_bits:], 1)),
             self.hit.eq(held | (looking & present)),
         ]
         words = Array(sram.rd_data[32 * i : 32 * i + 32] for i in range(LINE_BITS // 32))
@@ -107,7 +107,7 @@ class InstructionCache(wiring.Component):
                 m.d.comb += fetch_ahead.eq(
                     ~filling & ~ahead_present & (Cat(C(0, OFFSET_BITS), ahead) < self.code_bytes)
                 )
-        with m.Elif(self.wanted & ~held & ~filling & (self.error == LineError.OK)):
+        with m.Elif(self.wanted & ~held & ~filling & ~self.emptying & (self.error == LineError.OK)):
             with m.If(present):
                 m.d.comb += [sram.rd_en.eq(1), sram.rd_addr.eq(line)]
                 m.d.sync += looking.eq(1)
@@ -151,16 +151,22 @@ class InstructionCache(wiring.Component):
             sram.wr_data.eq(response.payload.data),
             sram.wr_mask.eq(1),
             tag_write.addr.eq(fill_index),
-            tag_write.data.eq(fill_line[index_bits:]),
+            tag_write.data.eq(Cat(fill_line[index_bits:], 1)),
         ]
         with m.If(filling & response.valid):
             m.d.sync += filling.eq(0)
             with m.If(~stale & ~self.flush):
                 with m.If(response.payload.error == LineError.OK):
                     m.d.comb += [sram.wr_en.eq(1), tag_write.en.eq(1)]
-                    m.d.sync += valid.bit_select(fill_index, 1).eq(1)
                 with m.Elif(demanded):
                     m.d.sync += self.error.eq(response.payload.error)
+        with m.If(self.emptying):
+            m.d.comb += [
+                tag_write.en.eq(1),
+                tag_write.addr.eq((to_empty - 1)[:index_bits]),
+                tag_write.data.eq(0),
+            ]
+            m.d.sync += to_empty.eq(to_empty - 1)
         with m.If(self.flush):
-            m.d.sync += [valid.eq(0), held.eq(0), looking.eq(0), stale.eq(1)]
+            m.d.sync += [to_empty.eq(self._lines), held.eq(0), looking.eq(0), stale.eq(1)]
         return m

@@ -136,7 +136,7 @@ class MemoryAccess(wiring.Component):
 
         # What is loaded.
         words = Array(line_read.data[32 * i : 32 * i + 32] for i in range(LINE_BITS // 32))
-        from_line = Signal()
+        from_line = Signal(init=1)
         m.d.comb += line_read.addr.eq(at)
         place = Mux(from_line, device[:2], address[:2])
         word = Signal(32)
@@ -186,6 +186,11 @@ class MemoryAccess(wiring.Component):
             write.response.ready.eq(1),
             line_write.addr.eq(at),
             line_write.data.eq(read.response.payload.data),
+            read.request.payload.line.eq(line_number),
+            # The access changes only when this one has been answered.
+            write.request.payload.line.eq(line_number),
+            write.request.payload.data.eq(stored.replicate(LINE_BITS // 32)),
+            write.request.payload.strobe.word_select(device[2:OFFSET_BITS], 4).eq(strobe),
         ]
         with m.If(read.request.ready):
             m.d.sync += read.request.valid.eq(0)
@@ -201,6 +206,7 @@ class MemoryAccess(wiring.Component):
             with m.State("Ready"), m.If(self.start & ~self.stop):
                 m.next = "Find the region"
             with m.State("Find the region"):
+                m.d.comb += from_line.eq(0)
                 m.next = "Ready"
                 with m.If(scalar_misaligned):
                     m.d.comb += [
@@ -230,7 +236,6 @@ class MemoryAccess(wiring.Component):
                 with m.If(self.stop):
                     m.next = "Ready"
             with m.State("Find the line"):
-                m.d.comb += from_line.eq(1)
                 with m.If(device_misaligned):
                     m.d.comb += [
                         self.done.eq(1),
@@ -244,12 +249,6 @@ class MemoryAccess(wiring.Component):
                 with m.Elif(store):
                     m.d.sync += [
                         write.request.valid.eq(1),
-                        write.request.payload.line.eq(line_number),
-                        write.request.payload.data.eq(stored.replicate(LINE_BITS // 32)),
-                        write.request.payload.strobe.eq(0),
-                        write.request.payload.strobe.word_select(device[2:OFFSET_BITS], 4).eq(
-                            strobe
-                        ),
                         writing.eq(1),
                     ]
                     with m.If(hit):
@@ -261,7 +260,6 @@ class MemoryAccess(wiring.Component):
                 with m.Elif(~self.hold):
                     m.d.sync += [
                         read.request.valid.eq(1),
-                        read.request.payload.line.eq(line_number),
                         reading.eq(1),
                     ]
                     m.next = "Wait for the line"

@@ -1,6 +1,7 @@
 """What the scalar unit has set for the commands to come: words, flags and base registers."""
 
 from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import Const
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -79,7 +80,7 @@ class Staging(wiring.Component):
         m.d.comb += self.words.eq(Cat(*words))
 
         flag = Signal(FLAGS)
-        m.d.comb += flag.bit_select(self.flag, 1).eq(1)
+        m.d.comb += flag.eq(Const(1) << self.flag)
         for name, add, mask in (
             ("wait_masks", self.wait_for, self.wait),
             ("set_masks", self.set_after, self.set),

@@ -196,12 +196,17 @@ class ScalarUnit(wiring.Component):
         ]
         self._stage(m, staging, word=word, kind=kind, a=a, b=b, clear_index=cleared[:4])
 
-        # A command that is issued: its dispatch item, of which words 1 to 7 were staged.
-        item = Signal(DISPATCH, reset_less=True)
+        # A command that is issued; words 1 to 7 were staged.
+        item = self.dispatch.payload
         m.d.comb += [
             check.command.eq(item.command),
             check.pipe.eq(item.pipe),
-            self.dispatch.payload.eq(item),
+            item.command.eq(Cat(a, staging.words)),
+            item.base.eq(staging.base),
+            item.wait.eq(staging.wait),
+            item.set.eq(staging.set),
+            item.pc.eq(pc),
+            item.pipe.eq(word[20:23]),
             self.flag.payload.flag.eq(word[20:25]),
             self.flag.payload.give.eq(kind == Kind.SET),
         ]
@@ -223,7 +228,9 @@ class ScalarUnit(wiring.Component):
             m.next = "Decode"
 
         running = Signal()
-        m.d.comb += self.idle.eq(~running & ~cache.busy & ~access.busy & ~self.scrubbing)
+        m.d.comb += self.idle.eq(
+            ~running & ~cache.busy & ~cache.emptying & ~access.busy & ~self.scrubbing
+        )
         with m.FSM():
             with m.State("Idle"), m.If(self.start & ~self.stop):
                 m.d.sync += [running.eq(1), self.exited.eq(0), pc.eq(self.entry), cleared.eq(0)]
@@ -343,14 +350,6 @@ class ScalarUnit(wiring.Component):
                             ]
                             finish()
                     with m.Case(Kind.ISSUE):
-                        m.d.sync += [
-                            item.command.eq(Cat(a, staging.words)),
-                            item.base.eq(staging.base),
-                            item.wait.eq(staging.wait),
-                            item.set.eq(staging.set),
-                            item.pc.eq(pc),
-                            item.pipe.eq(word[20:23]),
-                        ]
                         m.next = "Issue the command"
                     with m.Case(Kind.BARRIER, Kind.EXIT):
                         m.next = "Wait for the pipes"
