@@ -61,8 +61,8 @@ class FusedMultiplyAdd(wiring.Component):
     holds while `enable` is low. The registers have no reset: results before the first operands
     arrive are undefined.
 
-    In simulation a lane costs a third less if Verilator does not inline it into its parent:
-    `no_inline -module` with a pattern of the lanes' module names, in the control file.
+    In simulation a lane costs a third less if Verilator does not inline it into its parent; see
+    `rtl.core.fp.lane`.
 
     Algorithm: the product is not normalised first. A window of 63 bits suffices: if the product
     has fewer than 24 bits both factors are subnormal, and its magnitude only shows in the sticky
