@@ -22,7 +22,6 @@ from tb.blocks.core.programs import (
     SIZES,
     Gemm,
     Step,
-    chain,
     emit_bases,
     emit_steps,
     load,
@@ -34,6 +33,7 @@ from tb.blocks.core.programs import (
     store,
     vector,
 )
+from tb.blocks.core.random_steps import chain
 from tb.blocks.harness import run_block
 
 BASES = {i: HBM_BASE + offset for i, offset in enumerate((0, 0x1_0000, 0x2_0000, 0x3_0000))}
