@@ -1,7 +1,7 @@
 """What the scalar unit has set for the commands to come: words, flags and base registers."""
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import Const
+from amaranth.hdl import Const, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -9,8 +9,9 @@ from amaranth.lib.wiring import In, Out
 from abi.address import ADDRESS_BITS
 from abi.core import COMMAND_BYTES, FLAGS
 from abi.isa import BASE_REGISTERS, WINDOW_REGISTER
+from rtl.core.scalar.decoder import Kind
 
-__all__ = ["Staging"]
+__all__ = ["Staging", "stage_operands"]
 
 WORDS = COMMAND_BYTES // 4
 PIPE_BITS = 3
@@ -109,3 +110,34 @@ class Staging(wiring.Component):
         with m.If(write.en & (write.addr == WINDOW_REGISTER)):
             m.d.sync += window.eq(write.data)
         return m
+
+
+def stage_operands(
+    m: Module,
+    staging: Staging,
+    *,
+    word: Signal,
+    kind: Signal,
+    a: Signal,
+    b: Signal,
+    clear_index: Value,
+) -> None:
+    """Connect an instruction to the staging: an instruction's pipe is in one of three places."""
+    with m.Switch(kind):
+        with m.Case(Kind.ISSUE):
+            m.d.comb += staging.pipe.eq(word[20:23])
+        with m.Case(Kind.WAIT, Kind.SET):
+            m.d.comb += staging.pipe.eq(word[25:28])
+        with m.Default():
+            m.d.comb += staging.pipe.eq(word[28:31])
+    m.d.comb += [
+        staging.pair.eq(kind == Kind.PAIR),
+        staging.index.eq(word[25:28]),
+        staging.low.eq(a),
+        staging.high.eq(b),
+        staging.flag.eq(word[20:25]),
+        staging.base_index.eq(word[7:11]),
+        staging.base_value.eq(Cat(a, b)),
+        staging.command_base.eq(a[8:12]),
+        staging.clear_index.eq(clear_index),
+    ]

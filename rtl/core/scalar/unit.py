@@ -23,7 +23,7 @@ from rtl.core.scalar.divider import Divider
 from rtl.core.scalar.instruction_cache import InstructionCache
 from rtl.core.scalar.memory_access import MemoryAccess
 from rtl.core.scalar.multiplier import Multiplier
-from rtl.core.scalar.staging import Staging
+from rtl.core.scalar.staging import Staging, stage_operands
 from rtl.memory.port import LineError, ReadPort, WritePort
 
 __all__ = ["ScalarUnit"]
@@ -194,7 +194,7 @@ class ScalarUnit(wiring.Component):
             access.scrub.eq(self.scrub),
             self.scrubbing.eq(access.scrubbing),
         ]
-        self._stage(m, staging, word=word, kind=kind, a=a, b=b, clear_index=cleared[:4])
+        stage_operands(m, staging, word=word, kind=kind, a=a, b=b, clear_index=cleared[:4])
 
         # A command that is issued; words 1 to 7 were staged.
         item = self.dispatch.payload
@@ -463,37 +463,6 @@ class ScalarUnit(wiring.Component):
             load.response.valid.eq(mine.response.valid & ~cache.busy),
         ]
         wiring.connect(m, access.write_port, wiring.flipped(self.write_port))
-
-    @staticmethod
-    def _stage(
-        m: Module,
-        staging: Staging,
-        *,
-        word: Signal,
-        kind: Signal,
-        a: Signal,
-        b: Signal,
-        clear_index: Value,
-    ) -> None:
-        """Operands of the staging: an instruction's pipe is in one of three places."""
-        with m.Switch(kind):
-            with m.Case(Kind.ISSUE):
-                m.d.comb += staging.pipe.eq(word[20:23])
-            with m.Case(Kind.WAIT, Kind.SET):
-                m.d.comb += staging.pipe.eq(word[25:28])
-            with m.Default():
-                m.d.comb += staging.pipe.eq(word[28:31])
-        m.d.comb += [
-            staging.pair.eq(kind == Kind.PAIR),
-            staging.index.eq(word[25:28]),
-            staging.low.eq(a),
-            staging.high.eq(b),
-            staging.flag.eq(word[20:25]),
-            staging.base_index.eq(word[7:11]),
-            staging.base_value.eq(Cat(a, b)),
-            staging.command_base.eq(a[8:12]),
-            staging.clear_index.eq(clear_index),
-        ]
 
     def _special(self, m: Module, number: Value, block: Signal) -> Value:
         """What npu.get reads."""
