@@ -1,0 +1,80 @@
+"""A launch as the estimator sees it: a compiled kernel, its arguments, its grid."""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from abi.kernel_object import ArgumentKind
+from runtime.planner.chip import Chip
+from runtime.planner.scalar import BlockSteps, InstructionCache, block_steps
+from runtime.planner.timeline import Timeline, run_blocks
+from runtime.toolchain.object import KernelObject
+
+__all__ = ["Launch"]
+
+FIRST_ARRAY = 1 << 40
+ARRAY_DISTANCE = 1 << 32
+"""Made-up addresses of arrays, which are aligned as the runtime's heap aligns them."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with numbers for arguments; None stands for an array of its own.
+
+    Attributes:
+        read: global memory by (array's number, offset, bytes), for kernels that look at it;
+            zeros if it is None.
+    """
+
+    kernel: KernelObject
+    arguments: tuple[int | float | None, ...]
+    blocks: int = 1
+    read: Callable[[int, int, int], bytes] | None = None
+
+    def packed(self) -> bytes:
+        """The argument block.
+
+        Raises:
+            ValueError: there are too many or too few arguments.
+        """
+        packed = bytearray(self.kernel.argument_bytes)
+        arrays = 0
+        for argument, value in zip(self.kernel.arguments, self.arguments, strict=True):
+            match argument.kind:
+                case ArgumentKind.POINTER:
+                    address = FIRST_ARRAY + ARRAY_DISTANCE * arrays
+                    struct.pack_into("<Q", packed, argument.offset, address)
+                    arrays += 1
+                case ArgumentKind.INT32:
+                    struct.pack_into("<i", packed, argument.offset, int(value or 0))
+                case _:
+                    struct.pack_into("<f", packed, argument.offset, float(value or 0))
+        return bytes(packed)
+
+    def estimate(self, chip: Chip) -> Timeline:
+        """Simulate all blocks.
+
+        Raises:
+            ValueError: a block fails or does not end.
+        """
+        packed = self.packed()
+
+        def read(address: int, nbytes: int) -> bytes:
+            if self.read is None:
+                return bytes(nbytes)
+            array, offset = divmod(address - FIRST_ARRAY, ARRAY_DISTANCE)
+            return self.read(array, offset, nbytes)
+
+        def source(number: int, cache: InstructionCache) -> BlockSteps:
+            return block_steps(
+                chip,
+                self.kernel.code,
+                cache,
+                entry=self.kernel.entry,
+                arguments=packed,
+                grid=(self.blocks, 1, 1),
+                block=(number, 0, 0),
+                read=read,
+            )
+
+        return run_blocks(chip, self.blocks, source)
