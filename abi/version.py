@@ -2,7 +2,7 @@
 
 __all__ = ["ABI_MAJOR", "ABI_MINOR", "DEVICE_ID", "VENDOR_ID"]
 
-ABI_MAJOR = 1
+ABI_MAJOR = 2
 """Raised when an old driver or firmware would misread something."""
 
 ABI_MINOR = 0

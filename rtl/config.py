@@ -43,7 +43,7 @@ class NpuConfig:
     bf16_depth: int = 4
     """bf16 products that each output of the Cube gains in a cycle."""
 
-    instruction_cache_lines: int = 128
+    icache_lines: int = 128
     """Instruction cache of a scalar unit: 8 KiB."""
 
     reads_in_flight: int = 64

@@ -96,7 +96,7 @@ class Npu(wiring.Component):
                 core=number,
                 **{name: getattr(config, name) for name in CORE_BUFFERS},
                 bf16_depth=config.bf16_depth,
-                cache_lines=config.instruction_cache_lines,
+                cache_lines=config.icache_lines,
                 depth=config.reads_in_flight,
                 domains={unit: f"core{number}_{unit}" for unit in UNITS},
             )

@@ -236,7 +236,7 @@ def test_info_shows_versions_tools_and_chip(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("tb.engine.toolchain.find_icarus", no_icarus)
     sections = json.loads(invoke("info", "--json").output)
-    assert sections["versions"]["ABI"] == "1.0"
+    assert sections["versions"]["ABI"] == "2.0"
     assert sections["tools"]["Icarus"] == "missing: iverilog is missing: install it"
     assert sections["chip"]["hbm_bytes"] == 64 << 20
     text = invoke("info").output

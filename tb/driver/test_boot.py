@@ -36,7 +36,7 @@ def test_another_device_is_refused(machine: ModelMachine) -> None:
 def test_another_hardware_version_is_named(machine: ModelMachine) -> None:
     word = machine.host.bar0.words["identity"][0]
     machine.host.bar0.words["identity"] = [word & ~(0xFF << 32) | (ABI_MAJOR + 1) << 32]
-    with pytest.raises(VersionMismatchError, match=r"driver speaks ABI 1\.0, the hardware 2\.0"):
+    with pytest.raises(VersionMismatchError, match=r"driver speaks ABI 2\.0, the hardware 3\.0"):
         KernelDriver(machine.bus)
 
 
@@ -44,7 +44,7 @@ def test_another_firmware_version_is_named(
     machine: ModelMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver.kmd.boot, "ABI_MAJOR", ABI_MAJOR + 1)
-    with pytest.raises(VersionMismatchError, match=r"driver speaks ABI 2\.0, the firmware 1\.0"):
+    with pytest.raises(VersionMismatchError, match=r"driver speaks ABI 3\.0, the firmware 2\.0"):
         KernelDriver(machine.bus)
 
 
