@@ -27,7 +27,7 @@ class Chip:
         hbm_latency: cycles from a request at HBM to its line.
         hbm_bytes_per_cycle: bytes that HBM moves in a cycle, in each direction, for all cores.
         bf16_depth: bf16 products that each output of the Cube gains in a cycle.
-        instruction_cache_lines: lines of a scalar unit's instruction cache.
+        icache_lines: lines of a scalar unit's instruction cache.
         reads_in_flight: lines that MTE2 has outstanding at most.
         launch_cycles: from the start of a kernel's packet to the start of its first block.
         dispatch_cycles: what the firmware takes to start one block more.
@@ -41,7 +41,7 @@ class Chip:
     hbm_latency: int = 24
     hbm_bytes_per_cycle: float = LINE_BYTES
     bf16_depth: int = 4
-    instruction_cache_lines: int = 128
+    icache_lines: int = 128
     reads_in_flight: int = 64
     launch_cycles: int = 400
     dispatch_cycles: int = 120

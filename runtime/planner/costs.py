@@ -129,6 +129,12 @@ class Cost:
     operations: int = 0
 
 
+_GLOBAL_OPCODES = (CommandOpcode.LOAD, CommandOpcode.SAVE, CommandOpcode.STORE)
+"""Commands whose second word is an offset from their base register."""
+
+assert all(COMMANDS[opcode].offset_of("offset") == 32 for opcode in _GLOBAL_OPCODES)
+
+
 def divide_up(value: int, unit: int) -> int:
     """`value` / `unit`, rounded up."""
     return -(-value // unit)
@@ -140,22 +146,26 @@ def command_cost(chip: Chip, command: bytes, base: int) -> Cost:
     Raises:
         ValueError: it has no known opcode.
     """
-    return _cost(chip, command, base % LINE_BYTES)
+    if command[0] in _GLOBAL_OPCODES:
+        # Only the place in a line counts, so that few commands differ.
+        place = base + int.from_bytes(command[4:8], "little")
+        command = command[:4] + (place % LINE_BYTES).to_bytes(4, "little") + command[8:]
+    return _cost(chip, command)
 
 
 @lru_cache(maxsize=1 << 14)
-def _cost(chip: Chip, command: bytes, base: int) -> Cost:
+def _cost(chip: Chip, command: bytes) -> Cost:
     opcode = CommandOpcode(command[0])
     fields = COMMANDS[opcode].unpack_bytes(command)
     match opcode:
         case CommandOpcode.NOP:
             return Cost(0, 0)
         case CommandOpcode.LOAD:
-            return _load(chip, fields, base)
+            return _load(chip, fields)
         case CommandOpcode.SAVE:
-            return _save(chip, fields, base)
+            return _save(chip, fields)
         case CommandOpcode.STORE:
-            return _store(chip, fields, base)
+            return _store(chip, fields)
         case CommandOpcode.MOVE:
             return _move(fields)
         case CommandOpcode.IMG2COL:
@@ -179,12 +189,12 @@ class _Rows:
     count: int
 
 
-def _rows(fields: Fields, base: int, row_bytes: int) -> _Rows:
+def _rows(fields: Fields, row_bytes: int) -> _Rows:
     beats = divide_up(row_bytes, LINE_BYTES)
     planes = fields.get("planes", 1)
     lines = last = 0
     for plane in range(planes):
-        first = base + fields["offset"] + plane * fields.get("plane_stride", 0)
+        first = fields["offset"] + plane * fields.get("plane_stride", 0)
         lines += _row_lines(first, fields["stride"], fields["rows"], row_bytes)
         last = _lines_at(first + (fields["rows"] - 1) * fields["stride"], row_bytes)
     count = planes * fields["rows"]
@@ -202,8 +212,8 @@ def _row_lines(first: int, stride: int, rows: int, nbytes: int) -> int:
     return sum(once) * (rows // period) + sum(once[: rows % period])
 
 
-def _load(chip: Chip, fields: Fields, base: int) -> Cost:
-    rows = _rows(fields, base, fields["row_bytes"])
+def _load(chip: Chip, fields: Fields) -> Cost:
+    rows = _rows(fields, fields["row_bytes"])
     answer = chip.memory_latency + READ_BEAT
     # Not more lines are under way than the ring holds.
     slots = max(rows.lines, divide_up(rows.lines * answer, chip.reads_in_flight))
@@ -223,7 +233,7 @@ def _load(chip: Chip, fields: Fields, base: int) -> Cost:
     )
 
 
-def _save(chip: Chip, fields: Fields, base: int) -> Cost:
+def _save(chip: Chip, fields: Fields) -> Cost:
     nbytes = fields["row_bytes"]
     beats = divide_up(nbytes, LINE_BYTES) * fields["rows"] * fields["planes"]
     traffic = Counter({("UB", "read"): beats * LINE_BYTES})
@@ -238,7 +248,7 @@ def _save(chip: Chip, fields: Fields, base: int) -> Cost:
             keeps=True,
             traffic=traffic,
         )
-    rows = _rows(fields, base, nbytes)
+    rows = _rows(fields, nbytes)
     traffic["GM", "write"] = nbytes * rows.count
     return Cost(
         work=beats,
@@ -256,7 +266,7 @@ def _save(chip: Chip, fields: Fields, base: int) -> Cost:
 _STORE_BYTES = {StoreOutput.WORD: 4, StoreOutput.INT8: 1, StoreOutput.BF16: 2}
 
 
-def _store(chip: Chip, fields: Fields, base: int) -> Cost:
+def _store(chip: Chip, fields: Fields) -> Cost:
     columns, count = fields["columns"], fields["rows"]
     read = divide_up(columns, CUBE_SIDE) * count
     nbytes = columns * _STORE_BYTES[StoreOutput(fields["output"])]
@@ -272,7 +282,7 @@ def _store(chip: Chip, fields: Fields, base: int) -> Cost:
             keeps=True,
             traffic=traffic,
         )
-    rows = _rows(fields, base, nbytes)
+    rows = _rows(fields, nbytes)
     traffic["GM", "write"] = nbytes * count
     stream = max(read, rows.lines)
     behind = SINK_BEATS if rows.lines > read else 0

@@ -31,13 +31,13 @@ MOST_STEPS = 4000
 LONGEST_BLOCK = 200_000
 """Cycles of a block: a more urgent kernel waits for its end."""
 
-STEP_INSTRUCTION_CYCLES = 420
+STEP_INSTRUCTION_CYCLES = 280
 """The scalar unit's cycles for a chunk along k."""
 
-TILE_INSTRUCTION_CYCLES = 420
+TILE_INSTRUCTION_CYCLES = 320
 """The scalar unit's cycles for a tile of the result, besides its chunks."""
 
-BLOCK_CYCLES = 800
+BLOCK_CYCLES = 700
 """Start of a block: registers, a cold instruction cache, the first instructions."""
 
 OUTPUTS = {"int32": 4, "float32": 4, "bfloat16": 2, "int8": 1}

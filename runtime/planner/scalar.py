@@ -54,7 +54,7 @@ class InstructionCache:
     ahead."""
 
     def __init__(self, chip: Chip) -> None:
-        self.lines = chip.instruction_cache_lines
+        self.lines = chip.icache_lines
         self.fetch = chip.memory_latency + LINE_FETCH
         self._held: dict[int, int] = {}
         self._coming = -1

@@ -153,6 +153,7 @@ class _Core:
         self.event: object = None
         self.pipes: dict[Pipe, _PipeState] = {}
         self.flags = [0] * FLAGS
+        self.present = 0
         self.last_event = -1
         self.blocked_on: Pipe | None = None
         self.scalar_waits = False
@@ -207,7 +208,7 @@ class _Simulation:
         core.start = time
         core.steps = iter(block.steps)
         core.pipes = {pipe: _PipeState() for pipe in PIPES}
-        core.flags = [0] * FLAGS
+        core.flags, core.present = [0] * FLAGS, 0
         core.last_event = time
         self.result.pipes[Pipe.SCALAR].commands += block.instructions
         self.next_step(core, time + 1)
@@ -246,7 +247,7 @@ class _Simulation:
                     self.at(time + 1, 1, lambda now: self.scalar_event(core, now))
                 elif isinstance(event, FlagSet) or core.flags[event.flag]:
                     core.last_event = time
-                    core.flags[event.flag] += 1 if isinstance(event, FlagSet) else -1
+                    self.add_flags(core, 1 << event.flag, 1 if isinstance(event, FlagSet) else -1)
                     self.changed(core, time + 1)
                     self.next_step(core, time + 1)
                 else:
@@ -278,7 +279,7 @@ class _Simulation:
     def changed(self, core: _Core, time: int) -> None:
         """Flags or counts have changed: who waits for that looks again."""
         for pipe, state in core.pipes.items():
-            if state.queue:
+            if state.queue and not state.queue[0].wait & ~core.present:
                 self.look(core, pipe, max(time, state.queue[0].visible, state.taken_until))
         if core.scalar_waits:
             core.scalar_waits = False
@@ -299,7 +300,7 @@ class _Simulation:
         limit = 1 if head.nop else IN_FLIGHT
         if time < head.visible or time < state.taken_until or len(state.in_flight) >= limit:
             return
-        if any(head.wait >> flag & 1 and not core.flags[flag] for flag in range(FLAGS)):
+        if head.wait & ~core.present:
             return
         if core.last_event == time:
             self.look(core, pipe, time + 1)
@@ -387,7 +388,9 @@ class _Simulation:
         """Take or give one of each flag of a mask."""
         while mask:
             lowest = mask & -mask
-            core.flags[lowest.bit_length() - 1] += amount
+            flag = lowest.bit_length() - 1
+            core.flags[flag] += amount
+            core.present = core.present | lowest if core.flags[flag] else core.present & ~lowest
             mask ^= lowest
 
 

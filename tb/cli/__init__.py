@@ -2,7 +2,7 @@
 
 import click
 
-from tb.cli import bench, build, info, pytest, regs, run, shell, trace
+from tb.cli import bench, build, info, plan, pytest, regs, run, shell, trace
 
 __all__ = ["main"]
 
@@ -26,5 +26,6 @@ for command in (
     bench.bench,
     regs.regs,
     info.info,
+    plan.plan,
 ):
     main.add_command(command)
