@@ -76,7 +76,7 @@ async def bad_commands(dut: Any) -> None:
         (Pipe.FIXPIPE, (1 << 256) - 1),
     ):
         before = [nop(random.randrange(6)) for _ in range(random.randint(0, 3))]
-        block = tuple(random.randrange(9) for _ in range(3))
+        block = (random.randrange(9), random.randrange(9), random.randrange(9))
         result = await bench.check(raw(pipe, word, before), grid=(9, 9, 9), block=block)
         assert (result.status, result.pipe) == (Status.BAD_COMMAND, pipe)
     await healthy(bench)
