@@ -17,7 +17,7 @@ REDUCTION_PARTIALS = 4
 """Partial results of a reduction in each lane: line i of a row goes to partial i mod 4, in order;
 then (p0 + p1) + (p2 + p3), then the lanes in pairs (l and l + 8, l + 4, l + 2, l + 1). A partial
 that no line reached, or a lane beyond `columns`, has the identity: -0.0, -inf, +inf, 0, or the
-least or largest int32."""
+least or largest int32. So the largest of a row of NaNs is -inf."""
 
 
 class VectorOperation(IntEnum):
@@ -113,7 +113,8 @@ class VectorOperation(IntEnum):
     line becomes zero."""
     GATHER = 0x51
     """b: int32 element numbers. Element i of a row of dst is element b[i] of that row of a (its
-    first line on, 16 elements a line); a number that leaves UB is BUFFER_OVERFLOW."""
+    first line on, 16 elements a line; negative numbers count back). A number that leaves UB is
+    BUFFER_OVERFLOW; lines before it are written. Lanes beyond `columns` become 0."""
 
 
 SOURCES: dict[VectorOperation, int] = {
