@@ -15,6 +15,7 @@ __all__ = [
     "convert_source",
     "dequantise_source",
     "quantise_source",
+    "scale_source",
     "unary_source",
 ]
 
@@ -83,6 +84,18 @@ def binary_source(name: str, dtype: str) -> KernelSource:
             k.store(out, i, result)
 
     return binary
+
+
+def scale_source() -> KernelSource:
+    """fp32 out = x * factor."""
+
+    @kernel(x="float32*", out="float32*", n="uint31", factor="float32")
+    def scale(k: KernelBuilder, x: Any, out: Any, n: Any, factor: Any) -> None:
+        for i in k.range(k.block_x * TILE, n, k.grid_x * TILE):
+            count = k.minimum(TILE, n - i)
+            k.store(out, i, k.load(x, i, count) * factor)
+
+    return scale
 
 
 def quantise_source() -> KernelSource:

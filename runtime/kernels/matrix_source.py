@@ -12,8 +12,9 @@ from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.ir import Memory
 from runtime.compiler.kernel import KernelSource, kernel
 from runtime.compiler.matrix import SUMS
+from runtime.compiler.scalar import Scalar, ScalarLike
 
-__all__ = ["MatrixProduct", "matrix_source"]
+__all__ = ["MatrixProduct", "head_product_source", "matrix_source"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,71 @@ class MatrixProduct:
     transpose_b: bool = False
     bias: bool = False
     relu: bool = False
+
+
+class _Tile:
+    """A tile of a product: `arrays` are A, B and the result, `sizes` m, n and depth, `strides`
+    elements from a row of each array to the next, `origins` the element at which each begins."""
+
+    def __init__(
+        self,
+        k: KernelBuilder,
+        product: MatrixProduct,
+        arrays: tuple[Any, Any, Any],
+        sizes: tuple[Any, Any, Any],
+        strides: tuple[Any, Any, Any],
+        origins: tuple[ScalarLike, ScalarLike, ScalarLike] = (0, 0, 0),
+    ) -> None:
+        self.k = k
+        self.product = product
+        self.arrays = arrays
+        self.sizes = sizes
+        self.strides = strides
+        self.origins = origins
+
+    def compute(self, i: Scalar, j: Scalar, *, bias: Any, multiplier: Any, shift: Any) -> None:
+        """Rows from `i` and columns from `j` on."""
+        k, product = self.k, self.product
+        a, b, out = self.arrays
+        m, n, depth = self.sizes
+        lda, ldb, ldc = self.strides
+        rows, columns = k.minimum(product.m, m - i), k.minimum(product.n, n - j)
+        sums = k.accumulator(rows, columns, SUMS[product.operands])
+        biases = k.load_bias(bias, j, columns) if product.bias else None
+        for step in k.range(0, depth, product.k):
+            length = k.minimum(product.k, depth - step)
+            left = k.load(
+                a,
+                (step * lda + i if product.transpose_a else i * lda + step) + self.origins[0],
+                (length, rows) if product.transpose_a else (rows, length),
+                stride=lda,
+                memory=Memory.L1,
+            )
+            right = k.load(
+                b,
+                (j * ldb + step if product.transpose_b else step * ldb + j) + self.origins[1],
+                (columns, length) if product.transpose_b else (length, columns),
+                stride=ldb,
+                memory=Memory.L1,
+            )
+            k.dot(
+                sums,
+                left,
+                right,
+                first=step.is_zero(),
+                transpose_a=product.transpose_a,
+                transpose_b=product.transpose_b,
+            )
+        k.store_sums(
+            out,
+            i * ldc + j + self.origins[2],
+            sums,
+            stride=ldc,
+            bias=biases,
+            relu=product.relu,
+            multiplier=multiplier,
+            shift=k.minimum(shift, 62),
+        )
 
 
 def matrix_source(product: MatrixProduct) -> KernelSource:
@@ -82,42 +148,62 @@ def matrix_source(product: MatrixProduct) -> KernelSource:
         for tile in k.range(first, k.minimum(tiles, first + tiles_per_block)):
             i = k.define(tile % tiles_m * product.m)
             j = k.define(tile // tiles_m * product.n)
-            rows, columns = k.minimum(product.m, m - i), k.minimum(product.n, n - j)
-            sums = k.accumulator(rows, columns, SUMS[product.operands])
-            biases = k.load_bias(bias, j, columns) if product.bias else None
-            for step in k.range(0, depth, product.k):
-                length = k.minimum(product.k, depth - step)
-                left = k.load(
-                    a,
-                    step * lda + i if product.transpose_a else i * lda + step,
-                    (length, rows) if product.transpose_a else (rows, length),
-                    stride=lda,
-                    memory=Memory.L1,
-                )
-                right = k.load(
-                    b,
-                    j * ldb + step if product.transpose_b else step * ldb + j,
-                    (columns, length) if product.transpose_b else (length, columns),
-                    stride=ldb,
-                    memory=Memory.L1,
-                )
-                k.dot(
-                    sums,
-                    left,
-                    right,
-                    first=step.is_zero(),
-                    transpose_a=product.transpose_a,
-                    transpose_b=product.transpose_b,
-                )
-            k.store_sums(
-                out,
-                i * ldc + j,
-                sums,
-                stride=ldc,
-                bias=biases,
-                relu=product.relu,
-                multiplier=multiplier,
-                shift=k.minimum(shift, 62),
+            _Tile(k, product, (a, b, out), (m, n, depth), (lda, ldb, ldc)).compute(
+                i, j, bias=bias, multiplier=multiplier, shift=shift
             )
 
     return matrix_product
+
+
+def head_product_source(product: MatrixProduct) -> KernelSource:
+    """A product for each head of an attention, without bias: `step_a`, `step_b` and `step_c` are
+    elements from a head's A, B and result to those of the next one; the heads may lie side by side
+    in the columns of one matrix."""
+    operands = f"{product.operands}*"
+
+    @kernel(
+        a=operands,
+        b=operands,
+        out=f"{product.output}*",
+        heads="uint31",
+        m="uint31",
+        n="uint31",
+        depth="uint31",
+        lda="uint31",
+        ldb="uint31",
+        ldc="uint31",
+        step_a="uint31",
+        step_b="uint31",
+        step_c="uint31",
+        tiles_per_block="uint31",
+    )
+    def head_product(
+        k: KernelBuilder,
+        a: Any,
+        b: Any,
+        out: Any,
+        heads: Any,
+        m: Any,
+        n: Any,
+        depth: Any,
+        lda: Any,
+        ldb: Any,
+        ldc: Any,
+        step_a: Any,
+        step_b: Any,
+        step_c: Any,
+        tiles_per_block: Any,
+    ) -> None:
+        tiles_m = k.maximum(1, k.ceil_div(m, product.m))
+        tiles = k.maximum(1, tiles_m * k.ceil_div(n, product.n))
+        first = k.block_x * tiles_per_block
+        for tile in k.range(first, k.minimum(tiles * heads, first + tiles_per_block)):
+            head, place = k.define(tile // tiles), k.define(tile % tiles)
+            i = k.define(place % tiles_m * product.m)
+            j = k.define(place // tiles_m * product.n)
+            origins = (head * step_a, head * step_b, head * step_c)
+            _Tile(k, product, (a, b, out), (m, n, depth), (lda, ldb, ldc), origins).compute(
+                i, j, bias=None, multiplier=0, shift=0
+            )
+
+    return head_product

@@ -14,7 +14,15 @@ from runtime.compiler.kernel import KernelSource, kernel
 from runtime.compiler.scalar import Scalar
 from runtime.compiler.tile import Tile
 
-__all__ = ["CHUNK", "REDUCTIONS", "ROWS", "layer_norm_source", "reduce_source", "softmax_source"]
+__all__ = [
+    "CHUNK",
+    "REDUCTIONS",
+    "ROWS",
+    "add_row_source",
+    "layer_norm_source",
+    "reduce_source",
+    "softmax_source",
+]
 
 CHUNK = 256
 """Columns of a chunk."""
@@ -71,6 +79,19 @@ def reduce_source(name: str) -> KernelSource:
             k.store_column(out, first, total * scale if name == "mean" else total)
 
     return reduce
+
+
+def add_row_source() -> KernelSource:
+    """out[i] = row i of x + row; fp32."""
+
+    @kernel(x="float32*", row="float32*", out="float32*", m="uint31", n="uint31")
+    def add_row(k: KernelBuilder, x: Any, row: Any, out: Any, m: Any, n: Any) -> None:
+        for first in k.range(k.block_x * ROWS, m, k.grid_x * ROWS):
+            for offset, tile in _Rows(k, x, first, m, n).chunks():
+                column = k.define(offset - first * n)
+                k.store(out, offset, tile + k.load(row, column, tile.columns), stride=n)
+
+    return add_row
 
 
 def softmax_source() -> KernelSource:

@@ -8,6 +8,7 @@ from runtime.kernels.element_source import (
     binary_source,
     dequantise_source,
     quantise_source,
+    scale_source,
     unary_source,
 )
 from runtime.memory import DeviceArray
@@ -30,6 +31,7 @@ __all__ = [
     "reciprocal",
     "reciprocal_root",
     "relu",
+    "scale",
     "sigmoid",
     "subtract",
     "tanh",
@@ -184,6 +186,18 @@ def check_scale(name: str, scale: object) -> float:
     if isinstance(scale, bool) or not isinstance(scale, int | float):
         raise refuse(name, "be a number", scale)
     return float(scale)
+
+
+def scale(
+    x: DeviceArray, factor: float, out: DeviceArray | None = None, stream: Stream | None = None
+) -> DeviceArray:
+    """x * factor, fp32."""
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["float32"])
+    number = check_scale("factor", factor)
+    result = operands.result(out, x.shape, "float32")
+    run(operands, scale_source, (), _blocks(x), x, result, x.size, number)
+    return result
 
 
 def quantise(

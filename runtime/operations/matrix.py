@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from runtime.arguments import refuse
+from runtime.arguments import check_integer, refuse
 from runtime.compiler.allocate import CoreBuffers
 from runtime.kernels.element_source import TILE, convert_source
 from runtime.kernels.gemm import check_requantise
-from runtime.kernels.matrix_source import MatrixProduct, matrix_source
+from runtime.kernels.matrix_source import MatrixProduct, head_product_source, matrix_source
 from runtime.kernels.tiling import divide_up
 from runtime.memory import DeviceArray
 from runtime.operations.launch import BLOCKS_PER_CORE, Operands, core_buffers, run
 from runtime.stream import Stream
 
-__all__ = ["from_bfloat16", "matmul", "to_bfloat16"]
+__all__ = ["from_bfloat16", "matmul", "matmul_heads", "to_bfloat16"]
 
 SIDES = (16, 32, 64, 128)
 """Sizes of tiles along m and n that are tried."""
@@ -142,6 +142,85 @@ def matmul(
     run(
         operands, matrix_source, (product,), divide_up(tiles, per_block),
         a, b, bias, result, m, n, depth, a.shape[1], b.shape[1], n, multiplier, shift, per_block,
+    )  # fmt: skip
+    return result
+
+
+class _Heads:
+    """Matrices of heads: (heads, rows, columns), or side by side as (rows, heads * columns)."""
+
+    def __init__(self, name: str, array: DeviceArray, heads: int) -> None:
+        if array.ndim == 3 and array.shape[0] == heads:
+            _, self.rows, self.columns = array.shape
+            self.stride, self.step = self.columns, self.rows * self.columns
+        elif array.ndim == 2 and array.shape[1] % heads == 0:
+            self.rows, self.stride = array.shape
+            self.columns = self.step = self.stride // heads
+        else:
+            raise refuse(
+                name,
+                f"have shape ({heads}, rows, columns) or (rows, {heads} * columns)",
+                array.shape,
+            )
+
+
+def matmul_heads(
+    a: DeviceArray,
+    b: DeviceArray,
+    heads: int,
+    *,
+    transpose_b: bool = False,
+    side_by_side: bool = False,
+    output: str | None = None,
+    out: DeviceArray | None = None,
+    stream: Stream | None = None,
+) -> DeviceArray:
+    """A product of bfloat16 for each head of an attention, in one launch.
+
+    The heads of a two-dimensional operand lie side by side, as a projection leaves them.
+
+    Args:
+        a: uint16 with the bits of bfloat16, (heads, m, k) or (m, heads * k).
+        b: same type, (heads, k, n) or (k, heads * n); if `transpose_b` (heads, n, k) or
+            (n, heads * k).
+        heads: how many, 1 to 65535.
+        side_by_side: the result is (m, heads * n), not (heads, m, n).
+        output: "float32" (None) or "uint16": bfloat16 bits.
+
+    Raises:
+        InvalidArgumentError: an argument breaks its rule; nothing was submitted.
+    """
+    operands = Operands("a", a, stream)
+    operands.add("a", a, ["uint16"])
+    operands.add("b", b, ["uint16"])
+    count = check_integer("heads", heads, 1, (1 << 16) - 1)
+    left, right = _Heads("a", a, count), _Heads("b", b, count)
+    m, depth = left.rows, left.columns
+    inner, n = (right.columns, right.rows) if transpose_b else (right.rows, right.columns)
+    if inner != depth:
+        raise refuse(
+            "b", f"have {depth} rows a head, the columns of a (after transposing)", b.shape
+        )
+    if output not in (None, "float32", "uint16"):
+        raise refuse("output", "be float32 or uint16", output)
+    shape = (m, count * n) if side_by_side else (count, m, n)
+    result = operands.result(out, shape, output or "float32")
+    target = _Heads("out", result, count)
+    product = choose_product(
+        m,
+        n,
+        depth,
+        core_buffers(operands.device),
+        operands="bfloat16",
+        output="bfloat16" if output == "uint16" else "float32",
+        transpose_b=transpose_b,
+    )
+    tiles = count * divide_up(m, product.m) * divide_up(n, product.n)
+    per_block = divide_up(tiles, BLOCKS_PER_CORE * operands.device.info.cores)
+    run(
+        operands, head_product_source, (product,), divide_up(tiles, per_block),
+        a, b, result, count, m, n, depth, left.stride, right.stride, target.stride,
+        left.step, right.step, target.step, per_block,
     )  # fmt: skip
     return result
 

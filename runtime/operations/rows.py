@@ -1,12 +1,18 @@
 """Operations on the rows of a matrix: reductions and normalisations of its last axis."""
 
-from runtime.kernels.row_source import ROWS, layer_norm_source, reduce_source, softmax_source
+from runtime.kernels.row_source import (
+    ROWS,
+    add_row_source,
+    layer_norm_source,
+    reduce_source,
+    softmax_source,
+)
 from runtime.memory import DeviceArray
 from runtime.operations.elements import check_scale
 from runtime.operations.launch import Operands, run
 from runtime.stream import Stream
 
-__all__ = ["layer_norm", "row_max", "row_mean", "row_min", "row_sum", "softmax"]
+__all__ = ["add_row", "layer_norm", "row_max", "row_mean", "row_min", "row_sum", "softmax"]
 
 
 def _blocks(rows: int) -> int:
@@ -50,6 +56,22 @@ def row_min(
 ) -> DeviceArray:
     """Smallest of each row of fp32 (m, n), as (m,); a NaN is left out."""
     return _reduce("min", x, out, stream)
+
+
+def add_row(
+    x: DeviceArray,
+    row: DeviceArray,
+    out: DeviceArray | None = None,
+    stream: Stream | None = None,
+) -> DeviceArray:
+    """x + row: fp32 row (n,) added to each row of fp32 x (m, n), as the bias of a layer is."""
+    operands = Operands("x", x, stream)
+    operands.add("x", x, ["float32"], ndim=2)
+    m, n = x.shape
+    operands.add("row", row, ["float32"], shape=(n,))
+    result = operands.result(out, x.shape, "float32")
+    run(operands, add_row_source, (), _blocks(m), x, row, result, m, n)
+    return result
 
 
 def softmax(

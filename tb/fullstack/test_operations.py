@@ -23,6 +23,7 @@ def test_elements(device: Device, n: int) -> None:
     assert np.array_equal(elements.relu(a).numpy(), np.maximum(x, 0))
     assert np.allclose(elements.exp(a).numpy(), np.exp(x), rtol=3e-7, atol=0)
     assert np.allclose(elements.tanh(b).numpy(), np.tanh(y), rtol=4e-7, atol=0)
+    assert np.array_equal(elements.scale(b, 0.3).numpy(), y * np.float32(0.3))
     q = elements.quantise(a, 50.0)
     expected = np.clip(np.rint(x * np.float32(50)), -128, 127)
     assert np.array_equal(q.numpy(), expected)
@@ -37,6 +38,7 @@ def test_rows(device: Device, shape: tuple[int, int]) -> None:
     power = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     exact = power / power.sum(axis=1, keepdims=True)
     assert np.allclose(rows.softmax(a).numpy(), exact, rtol=3e-6, atol=0)
+    assert np.array_equal(rows.add_row(a, device.array(x[0])).numpy(), x + x[0])
     assert np.array_equal(rows.row_max(a).numpy(), x.max(axis=1))
     assert np.allclose(rows.row_sum(a).numpy(), x.sum(axis=1), rtol=0, atol=1e-4)
     gain, bias = floats(2, shape[1])
@@ -98,6 +100,47 @@ def test_bfloat16_products(device: Device, shape: tuple[int, int, int]) -> None:
     bound = np.abs(wide[0]) @ np.abs(wide[1]) * depth * 2.0**-24
     assert (np.abs(got - wide[0] @ wide[1]) <= bound).all()
     assert np.abs(wide[1] - b).max() <= np.abs(b).max() / 256
+
+
+def bits(x: Any) -> Any:
+    """bfloat16 bits of small integers, which it holds exactly."""
+    return (np.asarray(x, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_a_product_for_each_head(device: Device, side_by_side: bool) -> None:
+    rng = np.random.default_rng(8)
+    heads, m, n, depth = 3, 19, 21, 40
+    a = rng.integers(-9, 10, (heads, m, depth))
+    b = rng.integers(-9, 10, (heads, depth, n))
+    expected = a @ b
+
+    def wide(x: Any) -> Any:
+        """The heads side by side."""
+        return np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(x.shape[1], -1)
+
+    if side_by_side:
+        left, right, expected = wide(a), wide(b), wide(expected)
+    else:
+        left, right = a, np.ascontiguousarray(b.transpose(0, 2, 1))
+    got = matrix.matmul_heads(
+        device.array(bits(left)),
+        device.array(bits(right)),
+        heads,
+        transpose_b=not side_by_side,
+        side_by_side=side_by_side,
+    )
+    assert np.array_equal(got.numpy(), expected)
+
+
+def test_bad_heads_are_refused(device: Device) -> None:
+    a, b = device.zeros((4, 6), np.uint16), device.zeros((2, 5, 3), np.uint16)
+    with pytest.raises(InvalidArgumentError, match=r"a must have shape \(4, rows, columns\) or"):
+        matrix.matmul_heads(a, b, 4)
+    with pytest.raises(InvalidArgumentError, match="b must have 3 rows a head"):
+        matrix.matmul_heads(a, b, 2)
+    with pytest.raises(InvalidArgumentError, match="output must be float32 or uint16, not 'int8'"):
+        matrix.matmul_heads(a, b, 2, transpose_b=True, output="int8")
 
 
 def test_bad_input_is_refused(device: Device) -> None:

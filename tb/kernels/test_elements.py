@@ -13,6 +13,7 @@ from runtime.kernels.element_source import (
     binary_source,
     dequantise_source,
     quantise_source,
+    scale_source,
     unary_source,
 )
 from runtime.kernels.movement_source import SIDE, gather_rows_source, transpose_source
@@ -74,6 +75,13 @@ def test_binary_integer(name: str, n: int) -> None:
     got = run_kernel(binary_source(name, "int32"), [x, y], np.zeros_like(x), [n])
     with np.errstate(over="ignore"):
         assert np.array_equal(got, OPERATIONS[name](x, y))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_scale(n: int) -> None:
+    x = np.random.default_rng(n).normal(size=n).astype(np.float32)
+    got = run_kernel(scale_source(), [x], np.zeros_like(x), [n, 0.3])
+    assert np.array_equal(got, x * np.float32(0.3))
 
 
 @pytest.mark.parametrize("n", SIZES)

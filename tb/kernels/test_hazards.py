@@ -8,10 +8,20 @@ import pytest
 from abi.address import HBM_BASE
 from abi.isa import INSTRUCTIONS
 from runtime.compiler.kernel import KernelSource
-from runtime.kernels.element_source import binary_source, quantise_source, unary_source
-from runtime.kernels.matrix_source import MatrixProduct, matrix_source
+from runtime.kernels.element_source import (
+    binary_source,
+    quantise_source,
+    scale_source,
+    unary_source,
+)
+from runtime.kernels.matrix_source import MatrixProduct, head_product_source, matrix_source
 from runtime.kernels.movement_source import gather_rows_source, transpose_source
-from runtime.kernels.row_source import layer_norm_source, reduce_source, softmax_source
+from runtime.kernels.row_source import (
+    add_row_source,
+    layer_norm_source,
+    reduce_source,
+    softmax_source,
+)
 from runtime.kernels.window_source import (
     Convolution,
     Pooling,
@@ -25,7 +35,7 @@ from tb.compiler.scheduled_core import BUFFERS
 SIZES: dict[str, int | float] = {
     "n": 5000, "m": 40, "count": 12, "images": 3, "depth": 200, "lda": 200, "ldb": 96, "ldc": 96,
     "multiplier": 3, "shift": 4, "tiles_per_block": 6, "scale": 0.5, "inverse": 0.1,
-    "epsilon": 0.1,
+    "epsilon": 0.1, "factor": 0.5, "heads": 2, "step_a": 40, "step_b": 40, "step_c": 3840,
 }  # fmt: skip
 NARROW = SIZES | {"n": 600}
 
@@ -33,6 +43,8 @@ CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
     "add": (lambda: binary_source("add", "float32"), SIZES),
     "relu": (lambda: unary_source("relu"), SIZES),
     "quantise": (quantise_source, SIZES),
+    "scale": (scale_source, SIZES),
+    "add_row": (add_row_source, NARROW),
     "sum": (lambda: reduce_source("sum"), NARROW),
     "softmax": (softmax_source, NARROW),
     "layer_norm": (layer_norm_source, NARROW),
@@ -44,6 +56,12 @@ CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
     ),
     "bf16 product": (
         lambda: matrix_source(MatrixProduct(16, 32, 64, "bfloat16", "float32", True, True)),
+        SIZES | {"n": 96},
+    ),
+    "head product": (
+        lambda: head_product_source(
+            MatrixProduct(16, 32, 64, "bfloat16", "bfloat16", transpose_b=True)
+        ),
         SIZES | {"n": 96},
     ),
     "convolution": (

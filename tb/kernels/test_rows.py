@@ -8,6 +8,7 @@ from runtime.kernels.row_source import (
     CHUNK,
     REDUCTIONS,
     ROWS,
+    add_row_source,
     layer_norm_source,
     reduce_source,
     softmax_source,
@@ -31,6 +32,13 @@ def test_reductions(name: str, shape: tuple[int, int]) -> None:
     exact = name in ("max", "min")
     tolerance = 0.0 if exact else 1e-6 * np.abs(x).sum(axis=1).max(initial=1)
     assert np.allclose(got, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_add_row(shape: tuple[int, int]) -> None:
+    x, row = matrix(shape), matrix((1, shape[1]))[0]
+    got = run_kernel(add_row_source(), [x, row], np.zeros_like(x), shape)
+    assert np.array_equal(got, x + row)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
