@@ -1,0 +1,152 @@
+"""Plans of operators, and `glassnpu plan`."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from abi.core import Pipe
+from rtl.config import NpuConfig
+from runtime.kernels.matrix_source import MatrixProduct
+from runtime.kernels.window_source import Convolution, Pooling
+from runtime.operations import launch as library
+from runtime.planner import operators
+from runtime.planner.chip import Chip
+from runtime.planner.matrix import formula_cycles, plan_matrix_product
+from tb.cli import main
+from tb.cli.plan import chip_of
+
+REFERENCE = Chip()
+ONE = Chip(cores=1)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ("plan", *arguments), prog_name="glassnpu")
+
+
+def test_the_reference_chip() -> None:
+    config = NpuConfig()
+    assert chip_of(config, config.cores) == REFERENCE
+    assert operators.BLOCKS_PER_CORE == library.BLOCKS_PER_CORE
+    with pytest.raises(ValueError, match="cores must be positive, not 0"):
+        Chip(cores=0)
+
+
+def test_a_large_product_keeps_the_cube_busy() -> None:
+    plan = operators.plan_matmul(256, 256, 256, "int8", ONE)
+    assert plan.timeline.macs == 256**3
+    assert plan.timeline.limiter is Pipe.CUBE
+    assert 0.9 < plan.operations / plan.timeline.core_cycles / 256 < 1
+
+
+def test_two_cores_share_a_product() -> None:
+    one, two = (operators.plan_matmul(256, 256, 256, "int8", c) for c in (ONE, REFERENCE))
+    assert one.timeline.cycles / 2 < two.timeline.cycles < 0.6 * one.timeline.cycles
+    assert two.timeline.macs == one.timeline.macs
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (17, 100, 70), (64, 16, 1000), (3, 2000, 5)])
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_tilings_fit_and_cover(shape: tuple[int, int, int], dtype: str) -> None:
+    plan = plan_matrix_product(*shape, dtype, REFERENCE)
+    assert plan.timeline is not None
+    m, n, k = shape
+    # Rows are not padded; columns and k are, to the Cube's sixteen.
+    assert plan.timeline.macs == m * -(-n // 16) * 16 * -(-k // 16) * 16
+    tiles = -(-m // plan.product.m) * -(-n // plan.product.n)
+    assert (plan.blocks - 1) * plan.tiles_per_block < tiles <= plan.blocks * plan.tiles_per_block
+
+
+def test_the_formula_is_near_the_simulation() -> None:
+    for shape in ((512, 128, 256), (64, 64, 64), (128, 64, 1024)):
+        plan = plan_matrix_product(*shape, "int8", ONE)
+        formula = formula_cycles(*shape, plan.product, ONE)
+        assert formula == pytest.approx(plan.cycles, rel=0.25)
+
+
+def test_the_choice_beats_others() -> None:
+    best = plan_matrix_product(128, 128, 128, "int8", ONE, simulate=False)
+    assert best.timeline is None
+    assert best.product == plan_matrix_product(128, 128, 128, "int8", ONE, simulate=False).product
+    for other in (MatrixProduct(16, 16, 64, "int8", "int32"), MatrixProduct(128, 16, 64, "int8", "int32")):
+        assert formula_cycles(128, 128, 128, other, ONE) > best.cycles
+
+
+def test_what_cannot_be_planned() -> None:
+    with pytest.raises(ValueError, match="m must be at least 1, not 0"):
+        plan_matrix_product(0, 1, 1)
+    with pytest.raises(ValueError, match="dtype must be int8 or bfloat16, not 'fp8'"):
+        plan_matrix_product(1, 1, 1, "fp8")
+    with pytest.raises(ValueError, match="name must be one of"):
+        operators.plan_elementwise("cosine", 5, ONE)
+    with pytest.raises(ValueError, match="n must be at least 1, not 0"):
+        operators.plan_softmax(1, 0, ONE)
+
+
+def test_operators_of_the_library() -> None:
+    exp = operators.plan_elementwise("exp", 4096, REFERENCE)
+    assert exp.timeline.blocks == 4
+    assert exp.timeline.limiter is Pipe.VECTOR
+    assert exp.bytes_moved == 2 * 4 * 4096
+    add = operators.plan_elementwise("add", 4096, REFERENCE)
+    assert (add.operations, add.bytes_moved) == (4096, 3 * 4 * 4096)
+    assert exp.intensity > 10 * add.intensity
+    short, long = (operators.plan_layer_norm(m, 300, ONE).timeline.core_cycles for m in (8, 80))
+    assert 6 * short < long < 10 * short
+    conv = Convolution(16, 16, 16, 32, 3, 3, 1, 1, "int32", False)
+    assert operators.plan_convolution(2, conv, ONE).timeline.limiter is Pipe.CUBE
+    pool = operators.plan_pooling(2, Pooling(16, 16, 32, 2, 2, "max", "float32"), ONE)
+    assert pool.bytes_moved == 4 * 32 * (2 * 16 * 16 + 2 * 8 * 8)
+    assert operators.plan_reduction("sum", 16, 64, ONE).timeline.traffic["GM", "write"] == 64
+
+
+def test_a_plan_as_text() -> None:
+    result = invoke("gemm", "128", "128", "128", "--cores", "1")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0] == "gemm 128 x 128 x 128 int8 on 1 core"
+    [cube] = [line for line in lines if line.startswith("CUBE")]
+    assert "8,192" in cube
+    assert cube.endswith("<- limits")
+    assert any("256 int8 Cube" in line and "=" in line and "O" in line for line in lines)
+    assert sum("O" in line for line in lines if line.startswith("  |")) == 1
+    assert lines[-2].startswith("Limit: CUBE, busy 7")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("gemm", "64", "48", "32", "--dtype", "bfloat16"),
+        ("conv", "8", "8", "16", "8", "3", "--padding", "1", "--images", "2"),
+        ("pool", "mean", "8", "8", "16", "2"),
+        ("elementwise", "maximum", "5000"),
+        ("softmax", "8", "100"),
+        ("layernorm", "8", "100"),
+    ],
+)
+def test_a_plan_as_json(arguments: tuple[str, ...]) -> None:
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("\n") == 1
+    record: Any = json.loads(result.output)
+    assert record["cores"] == 2
+    pipes = record["pipes"]
+    assert record["limiter"] == max(pipes, key=lambda name: pipes[name]["busy"])
+    for times in pipes.values():
+        assert times["busy"] + times["stall"] + times["idle"] == record["core_cycles"]
+    assert record["bytes"]["GM"]["write"] > 0
+    assert 0 < record["share_of_peak"] < 1
+    text = invoke(*arguments)
+    assert f"{record['cycles']:,} cycles from launch to end" in text.output
+
+
+def test_bad_arguments_of_the_command_line() -> None:
+    wrong = invoke("elementwise", "expp", "10")
+    assert wrong.exit_code == 2
+    assert "did you mean 'exp'" in wrong.output
+    wrong = invoke("conv", "2", "2", "1", "1", "5")
+    assert wrong.exit_code == 2
+    assert "kernel must not be larger than the padded image" in wrong.output
+    assert invoke("gemm", "0", "1", "1").exit_code == 2
+    assert invoke("softmax", "4", "4", "--cores", "3").exit_code == 2
