@@ -349,13 +349,16 @@ def _unfold(fields: Fields) -> Cost:
             row, column = row + 1, 0
     written = fields["rows"] * divide_up(segment * fields["kernel_height"], LINE_BYTES)
     level = _TARGET_LEVELS[MoveTarget(fields["target"])]
+    traffic = Counter({("L1", "read"): read * LINE_BYTES, (level, "write"): written * LINE_BYTES})
     return Cost(
         work=written,
         stream=max(steps, written),
         setup=3 + IMAGE_START,
         tail=IMAGE_TAIL,
         lead=1 + IMAGE_START,
-        traffic=Counter({("L1", "read"): read * LINE_BYTES, (level, "write"): written * LINE_BYTES}),
+        traffic=Counter(
+            {("L1", "read"): read * LINE_BYTES, (level, "write"): written * LINE_BYTES}
+        ),
     )
 
 
@@ -470,4 +473,3 @@ def _vector(fields: Fields) -> Cost:
         traffic=Counter({("UB", "read"): read * LINE_BYTES, ("UB", "write"): kept * LINE_BYTES}),
         operations=rows * fields["columns"],
     )
-

@@ -1,4 +1,4 @@
-"""The tiling of a matrix product: a formula looks at all of them, the simulation at the best few."""
+"""Tilings of a matrix product: a formula looks at all of them, the simulation at the best."""
 
 from dataclasses import dataclass
 from functools import lru_cache

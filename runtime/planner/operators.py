@@ -144,7 +144,9 @@ def plan_matmul(m: int, n: int, k: int, dtype: str, chip: Chip) -> OperatorPlan:
         f"{plan.tiles_per_block} tiles in a block, {plan.blocks} blocks"
     )
     unit = "int8 Cube" if dtype == "int8" else "bf16 Cube"
-    return OperatorPlan(f"gemm {m} x {n} x {k} {dtype}", chip, unit, m * n * k, launch, timeline, text)
+    return OperatorPlan(
+        f"gemm {m} x {n} x {k} {dtype}", chip, unit, m * n * k, launch, timeline, text
+    )
 
 
 @lru_cache(maxsize=64)
@@ -227,8 +229,11 @@ def plan_convolution(images: int, shape: Convolution, chip: Chip) -> OperatorPla
         f"{shape.filters} filters of {shape.kernel_height} x {shape.kernel_width}"
     )
     pixels = shape.out_height * shape.out_width
-    macs = images * pixels * shape.filters * (
-        shape.kernel_height * shape.kernel_width * shape.channels
+    macs = (
+        images
+        * pixels
+        * shape.filters
+        * (shape.kernel_height * shape.kernel_width * shape.channels)
     )
     arguments = (None, None, None, None, images, 1, 0)
     source = convolution_source(shape)

@@ -210,5 +210,3 @@ def block_steps(
             interpreter.drop()
         if isinstance(event, Exit):
             return BlockSteps(steps, interpreter.retired)
-
-
