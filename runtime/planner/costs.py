@@ -356,9 +356,7 @@ def _unfold(fields: Fields) -> Cost:
         setup=3 + IMAGE_START,
         tail=IMAGE_TAIL,
         lead=1 + IMAGE_START,
-        traffic=Counter(
-            {("L1", "read"): read * LINE_BYTES, (level, "write"): written * LINE_BYTES}
-        ),
+        traffic=traffic,
     )
 
 

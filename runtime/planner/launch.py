@@ -1,6 +1,5 @@
 """A launch as the estimator sees it: a compiled kernel, its arguments, its grid."""
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,21 +34,17 @@ class Launch:
         """The argument block.
 
         Raises:
-            ValueError: there are too many or too few arguments.
+            ValueError: there are too many or too few arguments, or one does not fit.
         """
-        packed = bytearray(self.kernel.argument_bytes)
+        values: dict[str, int | float] = {}
         arrays = 0
         for argument, value in zip(self.kernel.arguments, self.arguments, strict=True):
-            match argument.kind:
-                case ArgumentKind.POINTER:
-                    address = FIRST_ARRAY + ARRAY_DISTANCE * arrays
-                    struct.pack_into("<Q", packed, argument.offset, address)
-                    arrays += 1
-                case ArgumentKind.INT32:
-                    struct.pack_into("<i", packed, argument.offset, int(value or 0))
-                case _:
-                    struct.pack_into("<f", packed, argument.offset, float(value or 0))
-        return bytes(packed)
+            if argument.kind is ArgumentKind.POINTER:
+                values[argument.name] = FIRST_ARRAY + ARRAY_DISTANCE * arrays
+                arrays += 1
+            else:
+                values[argument.name] = value or 0
+        return self.kernel.pack_arguments(values)
 
     def estimate(self, chip: Chip) -> Timeline:
         """Simulate all blocks.
