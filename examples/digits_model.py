@@ -21,10 +21,12 @@ __all__ = [
     "QuantisedMlp",
     "accuracy",
     "load_images",
+    "pixels_of",
     "quantise",
     "reference_hidden",
     "reference_logits",
     "requantise",
+    "scale_fraction",
     "train",
 ]
 
@@ -118,7 +120,7 @@ def quantise(mlp: FloatMlp, calibration: Int8) -> QuantisedMlp:
     weights2, scale2 = _symmetric(mlp.weights2)
     hidden = np.maximum(pixels_of(calibration) @ mlp.weights1 + mlp.bias1, 0)
     hidden_scale = float(hidden.max()) / 127
-    multiplier, shift = _fixed_point(input_scale * scale1 / hidden_scale)
+    multiplier, shift = scale_fraction(input_scale * scale1 / hidden_scale)
     return QuantisedMlp(
         weights1=weights1,
         bias1=np.rint(mlp.bias1 / (input_scale * scale1)).astype(np.int32),
@@ -134,7 +136,7 @@ def _symmetric(weights: Float) -> tuple[Int8, float]:
     return np.rint(weights / scale).astype(np.int8), scale
 
 
-def _fixed_point(factor: float) -> tuple[int, int]:
+def scale_fraction(factor: float) -> tuple[int, int]:
     """`factor`, between 2**-31 and 1, as multiplier / 2**shift with a full 31-bit multiplier."""
     if not 2.0**-31 <= factor < 1:
         raise ValueError(f"factor must be between 2**-31 and 1, not {factor!r}")

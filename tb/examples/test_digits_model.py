@@ -62,7 +62,7 @@ def test_requantise_refuses_what_the_hardware_cannot(
 
 @pytest.mark.parametrize("factor", [2.0**-31, 1e-3, 0.25, 1 / 3, 0.999999])
 def test_a_factor_keeps_31_bits(model: ModuleType, factor: float) -> None:
-    multiplier, shift = model._fixed_point(factor)
+    multiplier, shift = model.scale_fraction(factor)
     assert 1 << 30 <= multiplier < 1 << 31
     assert 0 <= shift <= 62
     assert multiplier / 2**shift == pytest.approx(factor, rel=2**-30)
