@@ -9,9 +9,13 @@ from enum import IntEnum
 
 from abi.record import Field, Owner, Record
 
-__all__ = ["TRACE_EVENT", "TraceCode", "TraceSource"]
+__all__ = ["PIPES_PER_CORE", "TRACE_EVENT", "TraceCode", "TraceSource"]
 
 HW, HOST = Owner.HW, Owner.HOST
+
+
+PIPES_PER_CORE = 8
+"""Pipe p of core c is instance PIPES_PER_CORE * c + p of source PIPE."""
 
 
 class TraceSource(IntEnum):

@@ -105,9 +105,9 @@ async def bytes_go_to_hbm_and_come_back(dut: Any) -> None:
 
 if __name__ == "__main__":
     from rtl.memory.sram import Sram
-    from rtl.npu import Npu
     from tb.blocks.harness import run_block
+    from tb.machine.simulator import chip_verilog
 
     simulator = sys.argv[1] if len(sys.argv) > 1 else "verilator"
-    result = run_block(Npu(), "cocotb_testbench", sim=simulator, sources=[Sram.SOURCE])
+    result = run_block(chip_verilog(), "cocotb_testbench", sim=simulator, sources=[Sram.SOURCE])
     print("passed:", ", ".join(result.passed))

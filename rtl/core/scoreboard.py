@@ -7,21 +7,18 @@ from amaranth.lib.wiring import In, Out
 
 from abi.core import FLAGS, PIPES, Pipe
 from abi.status import Status
-from abi.trace import TRACE_EVENT, TraceCode, TraceSource
+from abi.trace import PIPES_PER_CORE, TRACE_EVENT, TraceCode, TraceSource
 from rtl.core.dispatch import FLAG_OPERATION, SCALAR_FAULT
 from rtl.core.flags import FlagFile
 from rtl.core.pipe import DONE
 
-__all__ = ["HEAD", "IN_FLIGHT", "PIPES_PER_CORE", "QUEUE_DEPTH", "Scoreboard"]
+__all__ = ["HEAD", "IN_FLIGHT", "QUEUE_DEPTH", "Scoreboard"]
 
 QUEUE_DEPTH = 4
 """Commands that wait in front of a pipe, its head included."""
 
 IN_FLIGHT = 2
 """Commands that a pipe works at: one at its back, the next at its front."""
-
-PIPES_PER_CORE = 8
-"""Instances of trace source PIPE that each core has."""
 
 STUCK_CYCLES = 3
 """Cycles without any possible event until that is a deadlock: longer than a signal of the scalar

@@ -97,7 +97,7 @@ def _outcome(results: Path, output: str) -> BlockResult:
 
 
 def run_block(
-    component: Elaboratable,
+    component: Elaboratable | str,
     test_module: str,
     *,
     sim: str = "verilator",
@@ -112,7 +112,8 @@ def run_block(
 
     Args:
         component: the block; its ports are `dut.<name>`, nested ones `dut.<a>__<b>`, and
-            `dut.clk` and `dut.rst` of the `sync` domain (`dut.<domain>_clk` of others).
+            `dut.clk` and `dut.rst` of the `sync` domain (`dut.<domain>_clk` of others). Or its
+            Verilog, with `top` as the top module.
         test_module: importable name, usually `__name__` of the calling test file.
         sim: "verilator" or "icarus".
         sources: SystemVerilog files of `Instance`s, such as `Sram.SOURCE`.
@@ -130,7 +131,7 @@ def run_block(
         BuildError, ToolchainError: the simulator could not be built.
     """
     waves = os.environ.get("GLASSNPU_WAVES")
-    text = emit_verilog(component)
+    text = component if isinstance(component, str) else emit_verilog(component)
     simulator = _build(text, sim, sources, public, waves is not None)
     chosen = int(os.environ.get("GLASSNPU_SEED", time.time_ns() % 2**31))
     print(f"{test_module} on {sim}: GLASSNPU_SEED={chosen}", file=sys.stderr)

@@ -81,7 +81,7 @@ def test_a_trace_has_events_of_all_layers_and_costs_no_cycle(product: Path) -> N
     }
     active = {names[event["pid"], event["tid"]] for event in trace["traceEvents"] if "ts" in event}
     host = {"api", "ring", "doorbell", "interrupt", "wake"}
-    device = {"doorbell 0", "fetch 0", "DMA channel 0", "pipe CUBE", "completion 0"}
+    device = {"doorbell 0", "fetch 0", "DMA channel 0", "core 0 pipe CUBE", "completion 0"}
     assert host | {"events"} | device <= active
     assert any(name.startswith("MSI-X vector") for name in active)
 

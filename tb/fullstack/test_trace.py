@@ -99,7 +99,7 @@ def test_one_inference_is_followed_from_call_to_wake(trace: Trace) -> None:
     for opcode, span in zip(opcodes, spans, strict=True):
         unit = {
             PacketOpcode.COPY: "device/DMA channel 0",
-            PacketOpcode.KERNEL: "device/pipe CUBE",
+            PacketOpcode.KERNEL: "device/core 0 pipe CUBE",
             PacketOpcode.SIGNAL: "device/completion 0",
         }[opcode]
         work = [e for e in trace.at(unit) if span["start"] <= e["start"] <= span["end"]]

@@ -1,6 +1,7 @@
 """Builds the machine for a simulator."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from amaranth.hdl import Elaboratable
@@ -8,7 +9,7 @@ from amaranth.hdl import Elaboratable
 from tb.engine.build import Simulator, emit_verilog_of
 from tb.engine.machine_build import HOST_DRAM, build_machine
 
-__all__ = ["HOST_MEMORY", "SIMULATORS", "machine_simulator", "machine_verilog"]
+__all__ = ["HOST_MEMORY", "SIMULATORS", "chip_verilog", "machine_simulator", "machine_verilog"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SRAM = REPOSITORY / "rtl" / "memory" / "sram.sv"
@@ -20,6 +21,9 @@ DESIGN = (
     "tb/engine/build.py",
 )
 """What decides about the machine's Verilog."""
+
+CHIP = ("abi", "rtl", "tb/engine/build.py")
+"""What decides about the bare chip's Verilog."""
 
 SIMULATORS = ("verilator", "icarus")
 
@@ -38,13 +42,29 @@ def _machine() -> Elaboratable:
     return MachineTop()
 
 
-def machine_verilog() -> str:
-    """Verilog of the reference machine."""
+def _chip() -> Elaboratable:
+    from rtl.npu import Npu
+
+    print("elaborating the chip (once for each change of it)", file=sys.stderr)
+    return Npu()
+
+
+def _verilog(names: tuple[str, ...], make: Callable[[], Elaboratable]) -> str:
     files: list[Path] = []
-    for name in DESIGN:
+    for name in names:
         place = REPOSITORY / name
         files += sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    return emit_verilog_of(files, _machine)
+    return emit_verilog_of(files, make)
+
+
+def machine_verilog() -> str:
+    """Verilog of the reference machine."""
+    return _verilog(DESIGN, _machine)
+
+
+def chip_verilog() -> str:
+    """Verilog of the bare reference chip, without host memory."""
+    return _verilog(CHIP, _chip)
 
 
 def machine_simulator(sim: str, *, waves: bool = False) -> Simulator:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from abi.core import Pipe
-from abi.trace import TraceCode, TraceSource
+from abi.trace import PIPES_PER_CORE, TraceCode, TraceSource
 from tb.tracing.events import FirmwareNote, HardwareEvent, HostEvent
 
 __all__ = ["chrome_trace"]
@@ -123,7 +123,8 @@ def _firmware(writer: _Writer, notes: Sequence[FirmwareNote], end: int) -> None:
 
 def _hardware_track(event: HardwareEvent) -> str:
     if event.source is TraceSource.PIPE:
-        return f"pipe {Pipe(event.instance).name}"
+        core, pipe = divmod(event.instance, PIPES_PER_CORE)
+        return f"core {core} pipe {Pipe(pipe).name}"
     return f"{HARDWARE_TRACKS[event.source]} {event.instance}"
 
 
