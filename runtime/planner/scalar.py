@@ -24,7 +24,13 @@ KEPT_ACCESS = 4
 """A load from a line that the unit keeps."""
 
 LINE_FETCH = 5
-"""A line of code or data that is missing: so much, and the latency of memory."""
+"""A line of code that is missing: so much, and the latency of memory."""
+
+DATA_FETCH = 3
+"""A line of data that is missing, likewise."""
+
+FLUSH_LEAD = 4
+"""The instruction cache begins to be emptied so long before a block starts."""
 
 CLEAR_CYCLES = 32
 """From the start of a block to its first instruction: its registers are set."""
@@ -69,20 +75,24 @@ class InstructionCache:
         """Cycles that the unit waits for `line`; the code ends with line `last`."""
         wait = 0
         if line == self._coming:
-            wait = max(0, self._there - now)
+            wait = self.busy(now)
             self._coming = -1
         elif self._held.get(line % self.lines) != line:
             # One line is on its way at a time.
-            wait = (max(0, self._there - now) if self._coming >= 0 else 0) + self.fetch
+            wait = self.busy(now) + self.fetch
             self._coming = -1
         self._held[line % self.lines] = line
         ahead = line + 1
         arrived = now + wait
-        free = self._coming < 0 or self._there <= arrived
+        free = self._there <= arrived
         if ahead <= last and self._held.get(ahead % self.lines) != ahead and free:
             self._held[ahead % self.lines] = ahead
             self._coming, self._there = ahead, arrived + self.fetch
         return wait
+
+    def busy(self, now: int) -> int:
+        """Cycles until no line is on its way."""
+        return max(0, self._there - now)
 
     def start_block(self) -> None:
         """Time starts again at 0."""
@@ -115,7 +125,7 @@ class _TimedInterpreter(ScalarInterpreter):
         cold = self._cache.is_cold
         self._cache.start_block()
         if cold:
-            self._pause(max(0, self._cache.lines - CLEAR_CYCLES))
+            self._pause(max(0, self._cache.lines - CLEAR_CYCLES - FLUSH_LEAD))
 
     def take(self) -> tuple[int, int]:
         """Busy and waiting cycles since the last call."""
@@ -169,7 +179,8 @@ class _TimedInterpreter(ScalarInterpreter):
                 if self._kept.get(region) == line:
                     del self._kept[region]
             elif self._kept.get(region) != line:
-                self._pause(self._latency + LINE_FETCH - 2)
+                # The read port is the cache's until its line has come.
+                self._pause(self._cache.busy(self._now) + self._latency + DATA_FETCH)
                 self._kept[region] = line
         self.busy += extra
         self._now += extra

@@ -1,4 +1,7 @@
-"""Estimates of the library's kernels against the RTL core: cycles, counters, what limits."""
+"""Estimates of kernels against the RTL core: cycles, counters, what limits.
+
+The core under test has a small UB; tb/fullstack/test_estimates.py has the kernels that need more.
+"""
 
 from typing import Any
 
@@ -12,8 +15,7 @@ from runtime.compiler.allocate import CoreBuffers
 from runtime.compiler.kernel import KernelSource
 from runtime.kernels.element_source import binary_source, quantise_source, unary_source
 from runtime.kernels.matrix_source import MatrixProduct, matrix_source
-from runtime.kernels.movement_source import transpose_source
-from runtime.kernels.row_source import layer_norm_source, reduce_source, softmax_source
+from runtime.kernels.row_source import reduce_source
 from runtime.kernels.window_source import (
     Convolution,
     Pooling,
@@ -67,15 +69,11 @@ def cases() -> dict[str, Case]:
         "bf16 64": product((64, 64, 64), (64, 64, 64), "bfloat16"),
         "bf16 flat": product((8, 32, 64), (8, 32, 64), "bfloat16"),
         "add": (binary_source("add", "float32"), (None, None, None, 4096)),
-        "reciprocal": (unary_source("reciprocal"), (None, None, 2500)),
+        "relu": (unary_source("relu"), (None, None, 2500)),
         "quantise": (quantise_source(), (None, None, 4096, 0.5)),
         "row sum": (reduce_source("sum"), (None, None, 16, 300, 1.0)),
-        "softmax": (softmax_source(), (None, None, 8, 256)),
-        "softmax odd": (softmax_source(), (None, None, 9, 65)),
-        "layer norm": (layer_norm_source(), (None, None, None, None, 8, 300, 1 / 300, 1e-5)),
         "conv": (convolution_source(conv), (None, None, None, None, 1, 1, 0)),
         "pool": (pooling_source(pool), (None, None, 2)),
-        "transpose": (transpose_source("float32"), (None, None, 64, 64)),
     }
 
 

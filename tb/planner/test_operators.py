@@ -110,9 +110,9 @@ def test_a_plan_as_text() -> None:
     [cube] = [line for line in lines if line.startswith("CUBE")]
     assert "8,192" in cube
     assert cube.endswith("<- limits")
-    assert any("256 int8 Cube" in line and "=" in line and "O" in line for line in lines)
+    assert any("256 int8 Cube" in line and "==" in line for line in lines)
     assert sum("O" in line for line in lines if line.startswith("  |")) == 1
-    assert lines[-2].startswith("Limit: CUBE, busy 7")
+    assert lines[-2].startswith("Limit: CUBE, busy ")
 
 
 @pytest.mark.parametrize(

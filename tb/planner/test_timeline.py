@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from abi.core import PIPES, CommandOpcode, Pipe
+from abi.core import PIPES, Pipe
 from abi.vector import VectorOperation
 from runtime.planner.timeline import Timeline
 from runtime.toolchain.events import Barrier, FlagSet, FlagWait
-from tb.planner.traces import CHIP, issue, load, mmad, run, save, vector
+from tb.planner.traces import CHIP, load, mmad, nop, run, save, vector
 
 START = 1
 """The cycle of the pulse that starts the first block."""
@@ -108,8 +108,8 @@ def test_barriers_flags_of_the_scalar_unit_and_nops() -> None:
     twice = run(load(64), Barrier(0), load(64))
     # The first instruction behind the barrier comes 3 cycles after the load's last effect.
     assert twice.cycles - (alone.cycles - LEAVE + 3) == alone.cycles - (START + 1)
-    nop = issue(CommandOpcode.NOP, pipe=Pipe.VECTOR, wait=1, give=2)
-    assert run(load(64, give=1), nop, FlagWait(1, 0)).cycles == alone.cycles + 12
+    between = nop(Pipe.VECTOR, wait=1, give=2)
+    assert run(load(64, give=1), between, FlagWait(1, 0)).cycles == alone.cycles + 12
     given = run(vector(16, wait=1), FlagSet(0, 0))
     assert given.pipes[Pipe.VECTOR].commands == 1
     for timeline in (twice, given):
