@@ -19,11 +19,12 @@ def axpy(k, x, y, out, n, alpha):
         k.store(out, i, k.fma(k.load(x, i, count), alpha, k.load(y, i, count)))
 
 
-with Device() as device:
-    x, y = np.arange(3000, dtype=np.float32), np.ones(3000, np.float32)
-    out = device.empty(3000, np.float32)
-    module = device.load(axpy.compile(core_buffers(device)))
-    begun = device.bus.now()
-    module.kernel()[2](device.array(x), device.array(y), out, 3000, 0.5)
-    print("largest difference:", np.abs(out.numpy() - (0.5 * x + y)).max())
-    print("device cycles:     ", device.bus.now() - begun)
+if __name__ == "__main__":
+    with Device() as device:
+        x, y = np.arange(3000, dtype=np.float32), np.ones(3000, np.float32)
+        out = device.empty(3000, np.float32)
+        module = device.load(axpy.compile(core_buffers(device)))
+        begun = device.bus.now()
+        module.kernel()[2](device.array(x), device.array(y), out, 3000, 0.5)
+        print("largest difference:", np.abs(out.numpy() - (0.5 * x + y)).max())
+        print("device cycles:     ", device.bus.now() - begun)

@@ -2,7 +2,7 @@
 
 import click
 
-from tb.cli import bench, build, info, plan, pytest, regs, run, shell, trace
+from tb.cli import bench, build, info, kernels, plan, pytest, regs, run, shell, trace
 
 __all__ = ["main"]
 
@@ -24,6 +24,9 @@ for command in (
     pytest.pytest,
     trace.trace,
     bench.bench,
+    kernels.compile_command,
+    kernels.disassemble,
+    kernels.hazards,
     regs.regs,
     info.info,
     plan.plan,

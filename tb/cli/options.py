@@ -14,6 +14,7 @@ __all__ = [
     "OutputFile",
     "ScriptFile",
     "machine_options",
+    "name_of",
     "nearest",
     "note_misplaced",
     "options_of",

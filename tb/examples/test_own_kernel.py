@@ -35,5 +35,5 @@ def test_the_example_is_right(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_page_explains_this_kernel() -> None:
     source, page = SCRIPT.read_text(), (ROOT / "docs" / "kernels" / "writing.md").read_text()
-    kernel = source[source.index("@kernel") : source.index("\n\n\nwith")]
+    kernel = source[source.index("@kernel") : source.index("\n\n\nif")]
     assert kernel in page
