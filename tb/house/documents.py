@@ -122,7 +122,7 @@ def _prose(text: str) -> str:
 
 def links_of(text: str) -> list[str]:
     """Targets of links and images."""
-    return LINK.findall(_prose(text))
+    return LINK.findall(CODE.sub("", _prose(text)))
 
 
 def paths_of(text: str) -> list[str]:
