@@ -30,9 +30,6 @@ EXIT_CYCLES = 2
 NEXT_BLOCK = 3
 """From the end of a block to the start of the next one that waits."""
 
-BUCKET = 64
-"""Cycles in which memory's lines are handed out at a time."""
-
 BlockSource = Callable[[int, InstructionCache], BlockSteps]
 """Gives the steps of a block by its number in the grid."""
 
@@ -88,39 +85,23 @@ class Timeline:
         return max(Pipe, key=lambda pipe: self.pipes[pipe].busy)
 
 
-class _Channel:
-    """Requests to memory: each user asks for a line a cycle; all together get what there is."""
-
-    def __init__(self, lines_per_cycle: float) -> None:
-        self._capacity = lines_per_cycle * BUCKET
-        self._rate = min(1.0, lines_per_cycle)
-        self._left: dict[int, float] = {}
-
-    def reserve(self, begin: int, lines: int) -> int:
-        """The cycle after the last of `lines` requests from `begin` on."""
-        at, wanted = float(begin), float(lines)
-        while True:
-            bucket = int(at // BUCKET)
-            end = (bucket + 1) * BUCKET
-            left = self._left.get(bucket, self._capacity)
-            possible = min(left, (end - at) * self._rate)
-            if wanted <= possible:
-                self._left[bucket] = left - wanted
-                return round(at + wanted / self._rate)
-            self._left[bucket] = left - possible
-            wanted -= possible
-            at = float(end)
-
-
 @dataclass
 class _Waiting:
-    """A command in a queue."""
+    """A command in a queue, and later in its pipe.
+
+    Attributes:
+        begin, end: of its stream: its first cycle, and the one behind its last.
+        ended: cycle of its last effect.
+    """
 
     cost: Cost
     wait: int
     give: int
     nop: bool
     visible: int
+    begin: int = 0
+    end: int = 0
+    ended: int = 0
 
 
 class _PipeState:
@@ -136,10 +117,52 @@ class _PipeState:
         self.holding_since = 0
         self.working_since = 0
 
+    def delay(self, command: _Waiting, cycles: int) -> None:
+        """The stream of a command in flight takes longer, and what follows it comes later."""
+        later = False
+        for other in self.in_flight:
+            later |= other is command
+            if later:
+                other.end += cycles
+                other.ended += cycles
+                if other is not command:
+                    other.begin += cycles
+        if later:
+            self.ready += cycles
+            self.stream_end += cycles
+            self.ended += cycles
+
     @property
     def outstanding(self) -> int:
         """Commands that it holds."""
         return len(self.queue) + len(self.in_flight)
+
+
+class _Channel:
+    """Requests to memory: a pipe asks for a line a cycle, if there is one; two at the same time get
+    the same share."""
+
+    def __init__(self, lines_per_cycle: float) -> None:
+        self._rate = min(1.0, lines_per_cycle)
+        # Cycles more for each line of a stream as long as another one runs.
+        self._extra = max(0.0, 2 / lines_per_cycle - 1 / self._rate)
+        self._active: list[tuple[_PipeState, _Waiting]] = []
+
+    def reserve(self, state: "_PipeState", command: _Waiting) -> int:
+        """The cycle behind the last request of a command that begins; streams of others that run
+        at the same time become longer too."""
+        begin, lines = command.begin, command.cost.lines
+        self._active = [user for user in self._active if user[1].end > begin]
+        end = begin + round(lines / self._rate)
+        for other_state, other in self._active:
+            if other_state is state:
+                continue
+            left = (other.end - max(begin, other.begin)) * self._rate
+            delay = round(min(lines, left, other.cost.lines) * self._extra)
+            other_state.delay(other, delay)
+            end += delay
+        self._active.append((state, command))
+        return end
 
 
 class _Core:
@@ -319,31 +342,31 @@ class _Simulation:
         state.in_flight.append(head)
         if len(state.in_flight) == 1:
             state.working_since = accepted
-        ended = self.pass_through(state, head.cost, accepted)
-        self.at(ended + 1, 0, lambda now: self.end(core, pipe, now))
+        self.pass_through(state, head, accepted)
+        self.at(head.ended + 1, 0, lambda now: self.end(core, pipe, now))
         self.at(accepted, 0, lambda now: self.accept(core, pipe, now))
 
-    def pass_through(self, state: _PipeState, cost: Cost, accepted: int) -> int:
-        """A pipe takes a command; the cycle of its last effect."""
-        begin = accepted + cost.setup
+    def pass_through(self, state: _PipeState, command: _Waiting, accepted: int) -> None:
+        """A pipe takes a command."""
+        cost = command.cost
+        begin = max(accepted + cost.setup, state.stream_end)
         if cost.lead is not None and state.ended >= 0:
             begin = max(begin, state.ended + cost.lead)
-        begin = max(begin, state.stream_end)
-        end = begin + cost.stream
+        command.begin, end = begin, begin + cost.stream
         if cost.channel is not None:
-            end = max(end, self.channels[cost.channel].reserve(begin, cost.lines))
+            end = max(end, self.channels[cost.channel].reserve(state, command))
         ended = max(end - 1 + cost.tail, state.ended + 1)
         ready = max(begin + cost.hold + (end - begin - cost.stream), accepted + 1)
         if cost.ordered:
             ready = max(ready, state.ended + 1)
         if cost.keeps:
             ready = max(ready, ended + 2)
+        command.end, command.ended = end, ended
         state.ready, state.stream_end, state.ended = ready, end + cost.gap, ended
-        times = self.result
-        times.traffic.update(cost.traffic)
-        times.macs += cost.macs
-        times.operations += cost.operations
-        return ended
+        result = self.result
+        result.traffic.update(cost.traffic)
+        result.macs += cost.macs
+        result.operations += cost.operations
 
     def accept(self, core: _Core, pipe: Pipe, time: int) -> None:
         """The command leaves its queue."""
@@ -361,11 +384,12 @@ class _Simulation:
 
     def end(self, core: _Core, pipe: Pipe, time: int) -> None:
         """The scoreboard takes the end of a command."""
-        if core.last_event == time:
-            self.at(time + 1, 0, lambda now: self.end(core, pipe, now))
+        state = core.pipes[pipe]
+        due = state.in_flight[0].ended + 1
+        if core.last_event == time or due > time:
+            self.at(max(time + 1, due), 0, lambda now: self.end(core, pipe, now))
             return
         core.last_event = time
-        state = core.pipes[pipe]
         ended = state.in_flight.popleft()
         self.add_flags(core, ended.give, 1)
         counted = self.result.pipes[pipe]
