@@ -43,8 +43,8 @@ class Chip:
     bf16_depth: int = 4
     icache_lines: int = 128
     reads_in_flight: int = 64
-    launch_cycles: int = 420
-    dispatch_cycles: int = 20
+    launch_cycles: int = 413
+    dispatch_cycles: int = 24
 
     def __post_init__(self) -> None:
         for field in fields(self):
