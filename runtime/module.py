@@ -114,7 +114,7 @@ class Module:
 
 
 class Kernel:
-    """A kernel of a module. `kernel.launch(grid, ...)` or `kernel[grid](...)` submits a run."""
+    """A kernel of a module. `launch` submits a run; so does the kernel, indexed by a grid and called."""
 
     def __init__(self, module: Module, name: str) -> None:
         self.module = module
@@ -126,7 +126,7 @@ class Kernel:
         return self.module.object.arguments
 
     def __getitem__(self, grid: Grid) -> "_Launcher":
-        """`kernel[grid](...)` is `kernel.launch(grid, ...)`."""
+        """The launch over a grid, to be called with the arguments."""
         return _Launcher(self, grid)
 
     def launch(
