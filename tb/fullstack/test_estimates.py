@@ -20,8 +20,8 @@ from runtime.planner.matrix import plan_matrix_product
 from runtime.planner.timeline import Timeline
 from runtime.profiling import Counters, read_counters
 
-TOLERANCE = 0.15
-"""Of the core cycles."""
+TOLERANCE = 0.1
+"""Of the core cycles. Estimates were within 0.05 when they were made."""
 
 pytestmark = pytest.mark.usefixtures("engine")
 
