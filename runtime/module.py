@@ -114,7 +114,7 @@ class Module:
 
 
 class Kernel:
-    """A kernel of a module; `launch` submits a run, as does the kernel indexed by a grid and called."""
+    """A kernel of a module. `launch` submits a run, as does a call of the kernel at a grid."""
 
     def __init__(self, module: Module, name: str) -> None:
         self.module = module
