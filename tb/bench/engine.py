@@ -1,7 +1,10 @@
 """`bench engine`: how fast the machine runs, beside a bare Verilator loop and the stock runner.
 
-All of it is measured on the same RTL and the same job, a chain of matrix products. Hosted time and
-bare time alternate in one process; the stock build runs in a process of its own, in turn with it.
+The ratios are measured on the same RTL and the same job, a chain of matrix products. Hosted time
+and bare time alternate in one process; the stock build runs in a process of its own, in turn with
+it. How the speed depends on what works: `idle`, `vector_only` (one unit of one core), `busy` (the
+products, on both cores) and `all_busy` (a product on one core, the vector unit of the other one,
+copies), in cycles a second each.
 """
 
 import time
@@ -10,9 +13,13 @@ from statistics import median
 
 import numpy as np
 
+from abi.geometry import CORES
 from runtime import Device, gemm
+from runtime.kernels.element_source import unary_source
+from runtime.operations.launch import core_buffers
 from tb.bench.errors import BenchError
 from tb.bench.figures import hosted_figures, write_figures
+from tb.bench.gemm import gemm_on_one_core
 from tb.bench.stock import stock_clock_cycles, stock_simulator
 from tb.engine.host import Machine, current_machine
 
@@ -22,6 +29,12 @@ SIZE = 512
 PRODUCTS = 4
 BUSY_STRETCH = 20_000
 IDLE_STRETCH = 100_000
+SHORT_STRETCH = 10_000
+SHORT_PAIRS = 5
+VECTOR_ELEMENTS = 1 << 15
+"""The vector unit has work for about 100,000 cycles."""
+COPIES = 4
+COPY_BYTES = 1 << 20
 STOCK_STRETCH = 4_000
 PAIRS = 15
 ROUNDS = 3
@@ -66,9 +79,41 @@ def _start_job(device: Device, products: int) -> None:
     current_machine().actors.sleep(device.bus.now() + 20_000)
 
 
-def _must_be_busy(device: Device) -> None:
-    if not device.driver.registers.bar0.core_state[0].field("busy"):
+def _must_be_busy(device: Device, cores: int = 1) -> None:
+    state = device.driver.registers.bar0.core_state
+    if sum(state[core].field("busy") for core in range(CORES)) < cores:
         raise BenchError("the job ended before the measurement")
+
+
+def _start_vector(device: Device) -> None:
+    """Submit work for the vector unit of one core: one block."""
+    code = unary_source("gelu").compile(core_buffers(device))
+    x = device.array(np.ones(VECTOR_ELEMENTS, np.float32))
+    out = device.empty(VECTOR_ELEMENTS, np.float32)
+    device.load(code).kernel().launch(1, x, out, VECTOR_ELEMENTS)
+
+
+def _start_copies(device: Device) -> None:
+    """Submit copies to the host, on a stream of their own."""
+    far, near = device.zeros(COPY_BYTES, np.uint8), device.pinned(COPY_BYTES, np.uint8)
+    stream = device.stream()
+    for _ in range(COPIES):
+        device.memcpy_async(near, far, stream)
+
+
+def _start_one_product(device: Device) -> None:
+    """Submit a product for one core, on a stream of its own."""
+    a, b = (device.array(np.ones((SIZE, SIZE), np.int8)) for _ in range(2))
+    gemm_on_one_core(a, b, device.empty((SIZE, SIZE), np.int32), device.stream())
+
+
+def _short(machine: Machine, device: Device, cores: int) -> float:
+    """Speed while a job of about 100,000 cycles runs."""
+    machine.actors.sleep(device.bus.now() + SHORT_STRETCH)
+    speed = median(_sleep(machine, SHORT_STRETCH) for _ in range(SHORT_PAIRS))
+    _must_be_busy(device, cores)
+    device.synchronize(timeout=1 << 32)
+    return speed
 
 
 def hosted(path: str) -> None:
@@ -81,6 +126,12 @@ def hosted(path: str) -> None:
         raise BenchError("only our own main can run the clock without Python")
     with Device() as device:
         idle = [_sleep(machine, IDLE_STRETCH) for _ in range(PAIRS)]
+        _start_vector(device)
+        vector = _short(machine, device, 1)
+        _start_one_product(device)
+        _start_vector(device)
+        _start_copies(device)
+        everything = _short(machine, device, CORES)
         _start_job(device, PRODUCTS)
         busy, bare = [], []
         for _ in range(PAIRS):
@@ -94,6 +145,8 @@ def hosted(path: str) -> None:
             "busy_cycles_per_s": median(busy),
             "bare_cycles_per_s": median(bare),
             "idle_cycles_per_s": median(idle),
+            "vector_only_cycles_per_s": vector,
+            "all_busy_cycles_per_s": everything,
         },
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tb.bench import BENCHES
+from tb.bench import BENCHES, describe
 from tb.cli.engine import engine
 from tb.cli.options import machine_options, options_of
 
@@ -24,6 +24,4 @@ def bench(sim: str, seed: int, waves: Path | None, as_json: bool, name: str) -> 
     if as_json:
         click.echo(json.dumps({"bench": name, "figures": figures}))
         return
-    width = max(len(key) for key in figures)
-    for key, value in figures.items():
-        click.echo(f"{key:<{width}}  {value:,.6g}")
+    click.echo(describe(name, figures))

@@ -162,7 +162,7 @@ def test_bench_ends_with_one_line_of_json(recorder: RecordingEngine) -> None:
             ["trace", "hello.py", "-o", "no/t.json"],
             "must lie in a folder that can be written, not 'no/t.json'",
         ),
-        (["bench", "speed"], "'speed' is not one of 'engine', 'mmio', 'dma', 'gemm'"),
+        (["bench", "speed"], "'speed' is not one of 'engine', 'mmio', 'dma', 'gemm', 'kernels'"),
         (["regs", "dorbell"], "not 'dorbell'; did you mean 'doorbell'"),
         (["regs", "0x9999999"], "or the offset of a register, not '0x9999999'"),
     ],
