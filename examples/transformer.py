@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--sequence", type=int, default=16, help="rows (default 16)")
     parser.add_argument("--width", type=int, default=32, help="columns (default 32)")
     parser.add_argument("--heads", type=int, default=2, help="heads (default 2)")
-    parser.add_argument("--seed", type=int, default=0, help="of parameters and input (default 0)")
+    parser.add_argument("--draw", type=int, default=0, help="seed of the numbers (default 0)")
     arguments = parser.parse_args()
     sequence, width, heads = arguments.sequence, arguments.width, arguments.heads
     if not 1 <= sequence <= 64 or not 1 <= width <= 128:
@@ -122,8 +122,8 @@ def main() -> None:
     if heads < 1 or width % heads:
         parser.error(f"--heads must divide the width {width}, not {heads!r}")
 
-    block = draw_block(width, 4 * width, arguments.seed)
-    random = np.random.default_rng(arguments.seed + 1)
+    block = draw_block(width, 4 * width, arguments.draw)
+    random = np.random.default_rng(arguments.draw + 1)
     x = random.normal(size=(sequence, width)).astype(np.float32)
     with Device() as device:
         network = DeviceBlock(device, block, heads)
