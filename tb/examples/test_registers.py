@@ -26,7 +26,7 @@ def model() -> Iterator[ModelMachine]:
 def test_the_example_probes_boots_and_shakes_hands(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(SCRIPT), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
-    assert "BAR0: magic 0x474e5055, ABI 1.0" in lines
+    assert "BAR0: magic 0x474e5055, ABI 2.0" in lines
     assert sum(line.endswith("was answered with SLVERR") for line in lines) == 3
     assert "handshake: status 0, the firmware serves 16 queues" in lines
 
