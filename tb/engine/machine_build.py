@@ -71,7 +71,7 @@ def build_machine(
             header=machine_header(top_ports(text)),
             control=control,
             # Waves are for a look at a few cycles: the compiler's time is what one waits for.
-            optimise="-O1" if waves else "-O3 -march=native",
+            optimise="-O0" if waves else "-O3 -march=native",
             waves=waves,
         )
     if sim == "icarus":
