@@ -3,74 +3,27 @@
 import numpy as np
 
 from runtime.arguments import check_integer, refuse
-from runtime.compiler.allocate import CoreBuffers
 from runtime.kernels.element_source import TILE, convert_source
 from runtime.kernels.gemm import check_requantise
 from runtime.kernels.matrix_source import MatrixProduct, head_product_source, matrix_source
 from runtime.kernels.tiling import divide_up
 from runtime.memory import DeviceArray
 from runtime.operations.launch import BLOCKS_PER_CORE, Operands, core_buffers, run
+from runtime.planner.chip import Chip
+from runtime.planner.matrix import plan_matrix_product
 from runtime.stream import Stream
 
 __all__ = ["from_bfloat16", "matmul", "matmul_heads", "to_bfloat16"]
 
-SIDES = (16, 32, 64, 128)
-"""Sizes of tiles along m and n that are tried."""
 
-DEPTHS = (64, 128, 256)
-"""Sizes of chunks along k that are tried."""
-
-LINE = 64
-
-
-def choose_product(
-    m: int,
-    n: int,
-    depth: int,
-    buffers: CoreBuffers,
-    *,
-    operands: str,
-    output: str,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    bias: bool = False,
-    relu: bool = False,
+def _tiles(
+    operands: Operands, m: int, n: int, depth: int, dtype: str, output: str, **how: bool
 ) -> MatrixProduct:
-    """The largest tiles, by MACs, that fit twice in every buffer and are not larger than needed.
-
-    Of tiles of the same size, those whose operands are the fewest bytes.
-    """
-    size = 1 if operands == "int8" else 2
-    per_line = LINE // size
-
-    def lines(rows: int, columns: int) -> int:
-        return rows * divide_up(columns, per_line)
-
-    best: tuple[tuple[int, int], tuple[int, int, int]] | None = None
-    for tm in SIDES:
-        for tn in SIDES:
-            for tk in DEPTHS:
-                a_rows = divide_up(tm, per_line) * per_line if transpose_a else tm
-                b_rows = divide_up(tk, per_line) * per_line if transpose_b else tk
-                l1 = lines(*((tk, tm) if transpose_a else (tm, tk)))
-                l1 += lines(*((tn, tk) if transpose_b else (tk, tn)))
-                fits = (
-                    2 * lines(a_rows, tk) <= buffers.l0a
-                    and 2 * lines(b_rows, tn) <= buffers.l0b
-                    and 2 * tm * divide_up(tn, 16) <= buffers.l0c
-                    and 2 * divide_up(tn, 16) <= buffers.bias
-                    and 2 * (l1 + divide_up(tn, 16)) <= buffers.l1
-                )
-                if not fits:
-                    continue
-                macs = min(tm, m) * min(tn, n) * min(tk, depth)
-                key = macs, -(min(tm, m) + min(tn, n)) * min(tk, depth)
-                if best is None or (key, (-tm, -tn, -tk)) > (best[0], tuple(-t for t in best[1])):
-                    best = key, (tm, tn, tk)
-    if best is None:
-        raise refuse("buffers", "hold two tiles of 16 x 16 x 64", buffers)
-    tm, tn, tk = best[1]
-    return MatrixProduct(tm, tn, tk, operands, output, transpose_a, transpose_b, bias, relu)
+    """Tiles of a product, by the estimator's formula for the operands' device."""
+    info = operands.device.info
+    chip = Chip(cores=info.cores, buffers=core_buffers(operands.device), bf16_depth=info.bf16_depth)
+    plan = plan_matrix_product(m, n, depth, dtype, chip, output=output, simulate=False, **how)
+    return plan.product
 
 
 def matmul(
@@ -123,13 +76,13 @@ def matmul(
             raise refuse("output", "be float32 or uint16", output)
         dtype = output or "float32"
     result = operands.result(out, (m, n), dtype)
-    product = choose_product(
+    product = _tiles(
+        operands,
         m,
         n,
         depth,
-        core_buffers(operands.device),
-        operands="int8" if integer else "bfloat16",
-        output="bfloat16" if dtype == "uint16" else dtype,
+        "int8" if integer else "bfloat16",
+        "bfloat16" if dtype == "uint16" else dtype,
         transpose_a=transpose_a,
         transpose_b=transpose_b,
         bias=bias is not None,
@@ -206,13 +159,13 @@ def matmul_heads(
     shape = (m, count * n) if side_by_side else (count, m, n)
     result = operands.result(out, shape, output or "float32")
     target = _Heads("out", result, count)
-    product = choose_product(
+    product = _tiles(
+        operands,
         m,
         n,
         depth,
-        core_buffers(operands.device),
-        operands="bfloat16",
-        output="bfloat16" if output == "uint16" else "float32",
+        "bfloat16",
+        "bfloat16" if output == "uint16" else "float32",
         transpose_b=transpose_b,
     )
     tiles = count * divide_up(m, product.m) * divide_up(n, product.n)
