@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime import Device
 from runtime.compiler.kernel import kernel
-from runtime.operations.launch import core_buffers
+from runtime.kernels.buffers import core_buffers
 
 
 @kernel(x="float32*", y="float32*", out="float32*", n="uint31", alpha="float32")

@@ -7,15 +7,16 @@ import numpy as np
 
 from driver import tracing
 from runtime.arguments import check_integer, refuse
+from runtime.kernels.buffers import core_buffers
 from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
-from runtime.kernels.tiling import BufferLines, estimate_cycles, share_out
+from runtime.kernels.tiling import estimate_cycles, share_out
 from runtime.memory import DeviceArray
 from runtime.stream import Stream
 
 if TYPE_CHECKING:
     from runtime.device import Device
 
-__all__ = ["buffers_of", "check_operand", "check_output", "check_requantise", "gemm"]
+__all__ = ["check_operand", "check_output", "check_requantise", "gemm"]
 
 LARGEST_ARRAY = (1 << 31) - 1
 """Bytes of an operand: commands have signed offsets of 32 bits."""
@@ -68,14 +69,6 @@ def gemm(
         target.check()
         _run(device, a, b, result, bias, bool(relu), scale, target)
         return result
-
-
-def buffers_of(device: "Device") -> BufferLines:
-    """Sizes of the buffers of the device's cores."""
-    info = device.info
-    return BufferLines(
-        info.l1_lines, info.l0a_lines, info.l0b_lines, info.l0c_lines, info.bias_lines
-    )
 
 
 def check_operand(
@@ -153,7 +146,7 @@ def _run(
     stream: Stream,
 ) -> None:
     (m, k), n = a.shape, b.shape[1]
-    buffers, cores = buffers_of(device), device.info.cores
+    buffers, cores = core_buffers(device), device.info.cores
     int8_output = requantise is not None
     tiles, group_m, group_n = share_out(m, n, k, buffers, cores, int8_output=int8_output)
     plan = GemmPlan(

@@ -19,8 +19,9 @@ from enum import IntEnum
 
 from abi.core import CUBE_SIDE, CommandOpcode, Local, MoveTarget, Pipe, StoreOutput
 from abi.isa import Special
+from runtime.compiler.allocate import CoreBuffers
 from runtime.kernels.emitter import Emitter
-from runtime.kernels.tiling import BufferLines, Tiles, ceil_to, divide_up
+from runtime.kernels.tiling import Tiles, ceil_to, divide_up
 
 __all__ = ["GemmArgument", "GemmPlan", "build_gemm"]
 
@@ -93,7 +94,7 @@ A_ROW, B_OFFSET, M_START = "a4", "a5", "a6"
 
 
 class _Gemm:
-    def __init__(self, plan: GemmPlan, buffers: BufferLines) -> None:
+    def __init__(self, plan: GemmPlan, buffers: CoreBuffers) -> None:
         self.plan = plan
         self.buffers = buffers
         self.asm = Emitter()
@@ -319,6 +320,6 @@ class _Gemm:
         asm.toggle(HALF_BIAS, self.buffers.bias // 2)
 
 
-def build_gemm(plan: GemmPlan, buffers: BufferLines) -> bytes:
+def build_gemm(plan: GemmPlan, buffers: CoreBuffers) -> bytes:
     """The code of `plan`, whose tiles must fit `buffers`; arguments as GemmArgument."""
     return _Gemm(plan, buffers).build()

@@ -11,9 +11,11 @@ from abi.core import FLAG_MAXIMUM, CommandOpcode, Local, MoveTarget, Pipe, Store
 from abi.isa import Special
 from driver import tracing
 from runtime.arguments import refuse
+from runtime.compiler.allocate import CoreBuffers
+from runtime.kernels.buffers import core_buffers
 from runtime.kernels.emitter import Emitter
-from runtime.kernels.gemm import buffers_of, check_operand, check_output, check_requantise
-from runtime.kernels.tiling import BufferLines, ceil_to, divide_up
+from runtime.kernels.gemm import check_operand, check_output, check_requantise
+from runtime.kernels.tiling import ceil_to, divide_up
 from runtime.memory import DeviceArray
 from runtime.stream import Stream
 
@@ -68,7 +70,7 @@ def requantise(
             raise refuse("relu", "be True or False", relu)
         result = check_output(out, device, x.shape, np.int8, [x])
         target.check()
-        buffers = buffers_of(device)
+        buffers = core_buffers(device)
         plan = plan_requantise(x.size, scale, bool(relu), buffers, device.info.cores)
         kernel = device.programs.get(
             plan, partial(build_requantise, plan, buffers), 4 * x.size, target
@@ -100,7 +102,7 @@ class RequantisePlan:
 
 
 def plan_requantise(
-    count: int, scale: tuple[int, int], relu: bool, buffers: BufferLines, cores: int
+    count: int, scale: tuple[int, int], relu: bool, buffers: CoreBuffers, cores: int
 ) -> RequantisePlan:
     """Pieces that fill half of L0C and fit in L1 twice, and blocks that use all cores."""
     lines = min(buffers.l0c // 2, buffers.l1 // 2, LARGEST_ROW // LINE_BYTES)
@@ -109,7 +111,7 @@ def plan_requantise(
     return RequantisePlan(count, scale, relu, piece, min(PIECES, divide_up(share, piece)))
 
 
-def build_requantise(plan: RequantisePlan, buffers: BufferLines) -> bytes:
+def build_requantise(plan: RequantisePlan, buffers: CoreBuffers) -> bytes:
     """The code of `plan`; arguments: input, output.
 
     LOAD into a slot of L1, MOVE into a half of L0C, STORE; the three pipes work at once.

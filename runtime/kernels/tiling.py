@@ -6,9 +6,11 @@ from functools import lru_cache
 from abi.address import LINE_BYTES
 from abi.core import CUBE_SIDE, FLAG_MAXIMUM
 from runtime.arguments import check_integer
+from runtime.compiler.allocate import CoreBuffers
 
 __all__ = [
-    "BufferLines",
+    "BLOCKS_PER_CORE",
+    "LONGEST_BLOCK",
     "Tiles",
     "ceil_to",
     "choose_tiles",
@@ -26,6 +28,9 @@ ENOUGH_ROWS = 64
 
 WIDE = 128
 """From so many columns on, blocks begin at whole lines of B."""
+
+BLOCKS_PER_CORE = 2
+"""Blocks of an operation for each core: another kernel may have the core between them."""
 
 LONGEST_BLOCK = 200_000
 """Cycles of a block: a better band waits for its end."""
@@ -53,17 +58,6 @@ def padded_macs(m: int, n: int, k: int) -> int:
     for name, size in (("m", m), ("n", n), ("k", k)):
         check_integer(name, size, 1)
     return m * ceil_to(n, CUBE_SIDE) * ceil_to(k, CUBE_SIDE)
-
-
-@dataclass(frozen=True)
-class BufferLines:
-    """Sizes of a core's buffers in lines of 64 bytes."""
-
-    l1: int
-    l0a: int
-    l0b: int
-    l0c: int
-    bias: int
 
 
 @dataclass(frozen=True)
@@ -97,11 +91,11 @@ class Tiles:
         """Lines of L1 that a step takes: A, B (rows up to a multiple of 16) and bias."""
         return self.m * self.a_lines + ceil_to(self.k, CUBE_SIDE) * self.b_lines + self.c_lines
 
-    def slots(self, buffers: BufferLines) -> int:
+    def slots(self, buffers: CoreBuffers) -> int:
         """Steps whose operands fit in L1 at a time; a flag counts them."""
         return min(FLAG_MAXIMUM, buffers.l1 // self.slot_lines)
 
-    def fits(self, buffers: BufferLines) -> bool:
+    def fits(self, buffers: CoreBuffers) -> bool:
         """Whether two steps fit in each buffer, so that one loads while the other computes."""
         return (
             self.m * self.a_lines <= buffers.l0a // 2
@@ -134,7 +128,7 @@ def estimate_cycles(m: int, n: int, k: int, tiles: Tiles, *, int8_output: bool) 
 
 @lru_cache(maxsize=1024)
 def share_out(
-    m: int, n: int, k: int, buffers: BufferLines, cores: int, *, int8_output: bool
+    m: int, n: int, k: int, buffers: CoreBuffers, cores: int, *, int8_output: bool
 ) -> tuple[Tiles, int, int]:
     """Tiles, and the rows and columns of C that a block makes: about one block for each core, or
     more if they would run for long.
@@ -170,7 +164,7 @@ def share_out(
     return tiles, rows, columns
 
 
-def choose_tiles(m: int, n: int, k: int, buffers: BufferLines, *, int8_output: bool) -> Tiles:
+def choose_tiles(m: int, n: int, k: int, buffers: CoreBuffers, *, int8_output: bool) -> Tiles:
     """The tiles with the smallest estimate, among those with enough rows if there are any.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,34 +10,17 @@ from driver import tracing
 from runtime.arguments import refuse
 from runtime.compiler.allocate import CoreBuffers
 from runtime.compiler.kernel import KernelSource
+from runtime.kernels.buffers import core_buffers
 from runtime.kernels.gemm import check_operand, check_output
+from runtime.kernels.tiling import BLOCKS_PER_CORE
 from runtime.memory import DeviceArray
 from runtime.module import Module
 from runtime.stream import Stream
 from runtime.toolchain.object import KernelObject
 
-if TYPE_CHECKING:
-    from runtime.device import Device
-
-__all__ = ["BLOCKS_PER_CORE", "Operands", "core_buffers", "run"]
-
-BLOCKS_PER_CORE = 2
-"""Blocks of an operation for each core: another kernel may have the core between them."""
+__all__ = ["Operands", "run"]
 
 Factory = Callable[..., KernelSource]
-
-
-def core_buffers(device: "Device") -> CoreBuffers:
-    """Sizes of the buffers of the device's cores."""
-    info = device.info
-    return CoreBuffers(
-        l1=info.l1_lines,
-        l0a=info.l0a_lines,
-        l0b=info.l0b_lines,
-        l0c=info.l0c_lines,
-        bias=info.bias_lines,
-        ub=info.ub_lines,
-    )
 
 
 @lru_cache(maxsize=256)

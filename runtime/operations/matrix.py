@@ -3,12 +3,13 @@
 import numpy as np
 
 from runtime.arguments import check_integer, refuse
+from runtime.kernels.buffers import core_buffers
 from runtime.kernels.element_source import TILE, convert_source
 from runtime.kernels.gemm import check_requantise
 from runtime.kernels.matrix_source import MatrixProduct, head_product_source, matrix_source
-from runtime.kernels.tiling import divide_up
+from runtime.kernels.tiling import BLOCKS_PER_CORE, divide_up
 from runtime.memory import DeviceArray
-from runtime.operations.launch import BLOCKS_PER_CORE, Operands, core_buffers, run
+from runtime.operations.launch import Operands, run
 from runtime.planner.chip import Chip
 from runtime.planner.matrix import plan_matrix_product
 from runtime.stream import Stream

@@ -7,7 +7,7 @@ from abi.address import LINE_BYTES
 from abi.core import CUBE_SIDE
 from runtime.compiler.errors import CompileError
 from runtime.kernels.matrix_source import MatrixProduct, matrix_source
-from runtime.kernels.tiling import ceil_to, divide_up
+from runtime.kernels.tiling import LONGEST_BLOCK, ceil_to, divide_up
 from runtime.planner.chip import Chip
 from runtime.planner.costs import FMA_CYCLES, SUM_CYCLES
 from runtime.planner.launch import Launch
@@ -27,9 +27,6 @@ FINALISTS = 3
 
 MOST_STEPS = 4000
 """Chunks of a product that is still simulated: more would take seconds."""
-
-LONGEST_BLOCK = 200_000
-"""Cycles of a block: a more urgent kernel waits for its end."""
 
 STEP_INSTRUCTION_CYCLES = 280
 """The scalar unit's cycles for a chunk along k."""

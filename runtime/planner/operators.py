@@ -22,7 +22,7 @@ from runtime.kernels.row_source import (
     reduce_source,
     softmax_source,
 )
-from runtime.kernels.tiling import divide_up
+from runtime.kernels.tiling import BLOCKS_PER_CORE, divide_up
 from runtime.kernels.window_source import (
     Convolution,
     Pooling,
@@ -46,9 +46,6 @@ __all__ = [
     "plan_reduction",
     "plan_softmax",
 ]
-
-BLOCKS_PER_CORE = 2
-"""Blocks that an operation of the library has for each core, at most."""
 
 _LIBRARY_NAMES = {"maximum": "largest", "minimum": "smallest"}
 

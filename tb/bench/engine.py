@@ -15,8 +15,8 @@ import numpy as np
 
 from abi.geometry import CORES
 from runtime import Device, gemm
+from runtime.kernels.buffers import core_buffers
 from runtime.kernels.element_source import unary_source
-from runtime.operations.launch import core_buffers
 from tb.bench.errors import BenchError
 from tb.bench.figures import hosted_figures, write_figures
 from tb.bench.gemm import gemm_on_one_core

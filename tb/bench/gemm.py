@@ -13,7 +13,7 @@ import numpy as np
 from abi.core import CUBE_SIDE
 from abi.geometry import CORES
 from runtime import Device, DeviceArray, Stream, gemm, padded_macs
-from runtime.kernels.gemm import buffers_of
+from runtime.kernels.buffers import core_buffers
 from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
 from runtime.kernels.tiling import ceil_to, choose_tiles, estimate_cycles
 from tb.bench.figures import hosted_figures, write_figures
@@ -37,7 +37,7 @@ def gemm_on_one_core(
     """Submit out = a @ b as one block."""
     device = a.device
     (m, k), n = a.shape, b.shape[1]
-    buffers = buffers_of(device)
+    buffers = core_buffers(device)
     tiles = choose_tiles(m, n, k, buffers, int8_output=False)
     plan = GemmPlan(
         m=m,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from abi.address import HBM_BASE
 from abi.core import COMMANDS, FLAG_MAXIMUM, FLAGS, PIPES, CommandOpcode, Pipe
 from abi.status import Status
-from runtime.compiler.allocate import CoreBuffers
+from runtime.planner.chip import REFERENCE_BUFFERS as BUFFERS
 from runtime.toolchain.events import Barrier, Exit, FlagSet, FlagWait, Issue, Trap
 from runtime.toolchain.interpreter import ScalarInterpreter
 from runtime.toolchain.object import KernelObject
@@ -25,7 +25,6 @@ from tb.models.pipes import PipesModel
 __all__ = ["BUFFERS", "ScheduledCore"]
 
 QUEUE_DEPTH = 4
-BUFFERS = CoreBuffers(l1=4096, l0a=512, l0b=512, l0c=1024, bias=64, ub=2048)
 
 Array = NDArray[np.generic]
 

@@ -9,11 +9,11 @@ import pytest
 from abi.core import Pipe
 from runtime import Device
 from runtime.compiler.allocate import CoreBuffers
+from runtime.kernels.buffers import core_buffers
 from runtime.kernels.matrix_source import matrix_source
 from runtime.kernels.window_source import Convolution, Pooling
 from runtime.module import Module
 from runtime.operations import elements, rows, windows
-from runtime.operations.launch import core_buffers
 from runtime.planner import operators
 from runtime.planner.chip import Chip
 from runtime.planner.matrix import plan_matrix_product

@@ -8,19 +8,19 @@ import pytest
 
 from abi.address import HBM_BASE
 from abi.status import Status
+from runtime.compiler.allocate import CoreBuffers
 from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
 from runtime.kernels.requantise import build_requantise, plan_requantise
 from runtime.kernels.tiling import (
-    BufferLines,
     choose_tiles,
     estimate_cycles,
     padded_macs,
     share_out,
 )
+from runtime.planner.chip import REFERENCE_BUFFERS
 from tb.models.core import BlockStart, CoreModel, CoreResult
 
-REFERENCE = BufferLines(4096, 512, 512, 1024, 64)
-SMALL = BufferLines(256, 16, 128, 32, 4)
+SMALL = CoreBuffers(256, 16, 128, 32, 4, 16)
 GUARD = 0x5A
 
 
@@ -34,7 +34,7 @@ def requantised(x: npt.NDArray[np.int64], scale: tuple[int, int]) -> npt.NDArray
 class Memory:
     """HBM of the golden core, handed out in lines, with guard bytes in between."""
 
-    def __init__(self, nbytes: int, buffers: BufferLines) -> None:
+    def __init__(self, nbytes: int, buffers: CoreBuffers) -> None:
         self.data = np.full(nbytes, GUARD, np.uint8)
         self.top = 64
         self.core = CoreModel(
@@ -85,7 +85,7 @@ def check_gemm(
     n: int,
     k: int,
     *,
-    buffers: BufferLines = REFERENCE,
+    buffers: CoreBuffers = REFERENCE_BUFFERS,
     bias: bool = False,
     relu: bool = False,
     scale: tuple[int, int] | None = None,
@@ -171,7 +171,7 @@ def test_random_products_in_small_buffers(seed: int) -> None:
 @pytest.mark.parametrize("side", [256, 512])
 def test_large_products_keep_the_cube_busy(side: int) -> None:
     """What does not overlap is below 5 % (256) or 2 % (512) of the time."""
-    tiles = choose_tiles(side, side, side, REFERENCE, int8_output=False)
+    tiles = choose_tiles(side, side, side, REFERENCE_BUFFERS, int8_output=False)
     assert tiles.m >= 64
     ideal = side**3 / 256
     cycles = estimate_cycles(side, side, side, tiles, int8_output=False)
@@ -183,13 +183,13 @@ def test_large_products_keep_the_cube_busy(side: int) -> None:
 def test_the_product_is_shared_by_all_cores(cores: int, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     check_gemm(m, n, k, cores=cores)
-    _, group_m, group_n = share_out(m, n, k, REFERENCE, cores, int8_output=False)
+    _, group_m, group_n = share_out(m, n, k, REFERENCE_BUFFERS, cores, int8_output=False)
     blocks = -(-m // group_m) * -(-n // group_n)
     assert cores / 2 <= blocks <= cores
 
 
 def test_a_long_product_is_cut_so_that_others_get_their_turn() -> None:
-    tiles, rows, columns = share_out(4096, 4096, 1024, REFERENCE, 2, int8_output=False)
+    tiles, rows, columns = share_out(4096, 4096, 1024, REFERENCE_BUFFERS, 2, int8_output=False)
     assert rows % tiles.m == 0
     assert columns % tiles.n == 0
     assert estimate_cycles(rows, columns, 1024, tiles, int8_output=False) < 250_000
@@ -197,7 +197,7 @@ def test_a_long_product_is_cut_so_that_others_get_their_turn() -> None:
 
 def test_buffers_that_hold_no_tile_are_refused() -> None:
     with pytest.raises(ValueError, match="buffers must hold two"):
-        choose_tiles(1, 1, 1, BufferLines(4, 1, 1, 1, 1), int8_output=False)
+        choose_tiles(1, 1, 1, CoreBuffers(4, 1, 1, 1, 1, 16), int8_output=False)
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 8191, 8192, 8193, 70_000])
@@ -205,10 +205,10 @@ def test_buffers_that_hold_no_tile_are_refused() -> None:
 def test_requantisation_is_exact(count: int, relu: bool) -> None:
     x = np.random.default_rng(count).integers(-(2**31), 2**31, count).astype(np.int32)
     scale = (987654321, 53)
-    plan = plan_requantise(count, scale, relu, REFERENCE, 2)
-    memory = Memory((5 * count + 8192) // 64 * 64, REFERENCE)
+    plan = plan_requantise(count, scale, relu, REFERENCE_BUFFERS, 2)
+    memory = Memory((5 * count + 8192) // 64 * 64, REFERENCE_BUFFERS)
     source, target = memory.place(x, 4), memory.place(np.full(count, 0x33, np.int8), 3)
-    memory.run(build_requantise(plan, REFERENCE), [source, target], plan.grid)
+    memory.run(build_requantise(plan, REFERENCE_BUFFERS), [source, target], plan.grid)
     wide = np.maximum(x, 0).astype(np.int64) if relu else x.astype(np.int64)
     np.testing.assert_array_equal(memory.view(target, (count,), np.int8), requantised(wide, scale))
     behind = target - HBM_BASE + count
@@ -218,7 +218,7 @@ def test_requantisation_is_exact(count: int, relu: bool) -> None:
 @pytest.mark.parametrize("count", [1, 600, 1100])
 def test_requantisation_in_small_buffers_wraps_its_rings(count: int) -> None:
     x = np.arange(count, dtype=np.int32) * 7 - 1000
-    buffers = BufferLines(32, 16, 64, 16, 4)
+    buffers = CoreBuffers(32, 16, 64, 16, 4, 16)
     plan = plan_requantise(count, (3, 4), False, buffers, 1)
     memory = Memory((5 * count + 8192) // 64 * 64, buffers)
     source, target = memory.place(x), memory.place(np.zeros(count, np.int8))

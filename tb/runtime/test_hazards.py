@@ -14,15 +14,16 @@ import pytest
 
 from abi.core import COMMANDS, FLAG_MAXIMUM, FLAGS, CommandOpcode, Pipe
 from abi.status import Status
+from runtime.compiler.allocate import CoreBuffers
 from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
 from runtime.kernels.requantise import build_requantise, plan_requantise
-from runtime.kernels.tiling import BufferLines, Tiles
+from runtime.kernels.tiling import Tiles
 from runtime.toolchain.events import Event, Exit, FlagSet, Issue
 from runtime.toolchain.interpreter import ScalarInterpreter
 from tb.models.core import CoreModel
 from tb.runtime.test_gemm_kernel import Memory, requantised
 
-BUFFERS = BufferLines(512, 16, 128, 32, 4)
+BUFFERS = CoreBuffers(512, 16, 128, 32, 4, 16)
 USED = (Pipe.MTE2, Pipe.MTE1, Pipe.CUBE, Pipe.FIXPIPE)
 ORDERS = list(permutations(USED))
 
@@ -101,7 +102,7 @@ def test_a_product_with_all_rings_wrapped(order: Sequence[Pipe], k: int) -> None
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "".join(p.name[-1] for p in order))
 def test_a_requantisation_with_all_rings_wrapped(order: Sequence[Pipe]) -> None:
-    buffers = BufferLines(64, 16, 64, 16, 4)
+    buffers = CoreBuffers(64, 16, 64, 16, 4, 16)
     x = (np.arange(2000, dtype=np.int32) - 1000) * 3
     memory = Memory(1 << 15, buffers)
     source, target = memory.place(x), memory.place(np.zeros(2000, np.int8))

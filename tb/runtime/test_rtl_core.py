@@ -7,14 +7,17 @@ import numpy as np
 
 from abi.address import HBM_BASE
 from rtl.memory.sram import Sram
+from runtime.compiler.allocate import CoreBuffers
 from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
 from runtime.kernels.requantise import build_requantise, plan_requantise
-from runtime.kernels.tiling import BufferLines, Tiles, ceil_to, choose_tiles, padded_macs
+from runtime.kernels.tiling import Tiles, ceil_to, choose_tiles, padded_macs
 from tb.blocks.core.bench import CoreBench, core_under_test
 from tb.blocks.core.programs import MEMORY_BYTES, SIZES
 from tb.blocks.harness import run_block
 
-BUFFERS = BufferLines(*(SIZES[f"{name}_lines"] for name in ("l1", "l0a", "l0b", "l0c", "bias")))
+BUFFERS = CoreBuffers(
+    **{name: SIZES[f"{name}_lines"] for name in ("l1", "l0a", "l0b", "l0c", "bias", "ub")}
+)
 A, B, C, BIAS = 0x0_0000, 0x1_0000, 0x2_0000, 0x6_8000
 
 
