@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
 from abi.core import CommandOpcode, Local, Pipe
 from abi.isa import Special
 from runtime.compiler import scalar as expressions
@@ -199,6 +197,30 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
         if not isinstance(pointer, Pointer):
             raise CompileError(f"pointer must be an argument declared with *, not {pointer!r}")
 
+    def _rows(
+        self,
+        pointer: Pointer,
+        offset: ScalarLike,
+        tile: Tile,
+        target: Local,
+        columns: ScalarLike,
+        stride: ScalarLike,
+    ) -> "dict[str, ScalarLike | Line]":
+        """Fields of a LOAD or SAVE of a tile's rows: `columns` elements each, in global memory
+        `stride` elements apart."""
+        size = ELEMENT_BYTES[pointer.dtype]
+        return {
+            "base": pointer.base,
+            "target": target,
+            "offset": scalar(offset) * size,
+            "line": tile.line,
+            "pitch": tile.pitch,
+            "row_bytes": scalar(columns) * size,
+            "rows": tile.rows,
+            "stride": scalar(stride) * size,
+            "planes": 1,
+        }
+
     def load(
         self,
         pointer: Pointer,
@@ -221,22 +243,11 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
         self._check_pointer(pointer)
         rows, columns = shape if isinstance(shape, tuple) else (1, shape)
         tile = self.tile(rows, columns, pointer.dtype, memory=memory, slots=slots, name="load")
-        size = ELEMENT_BYTES[pointer.dtype]
         local = Local.UB if memory is Memory.UB else Local.L1
         self.issue(
             Pipe.MTE2,
             CommandOpcode.LOAD,
-            {
-                "base": pointer.base,
-                "target": local,
-                "offset": scalar(offset) * size,
-                "line": tile.line,
-                "pitch": tile.pitch,
-                "row_bytes": tile.columns * size,
-                "rows": tile.rows,
-                "stride": scalar(stride) * size,
-                "planes": 1,
-            },
+            self._rows(pointer, offset, tile, local, tile.columns, stride),
             writes=(tile,),
         )
         return tile
@@ -256,21 +267,10 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
             raise CompileError(
                 f"tile must have the dtype {pointer.dtype} of {pointer.name}, not {tile.dtype!r}"
             )
-        size = ELEMENT_BYTES[pointer.dtype]
         self.issue(
             Pipe.MTE3,
             CommandOpcode.SAVE,
-            {
-                "base": pointer.base,
-                "target": Local.MEMORY,
-                "offset": scalar(offset) * size,
-                "line": tile.line,
-                "pitch": tile.pitch,
-                "row_bytes": tile.columns * size,
-                "rows": tile.rows,
-                "stride": scalar(stride) * size,
-                "planes": 1,
-            },
+            self._rows(pointer, offset, tile, Local.MEMORY, tile.columns, stride),
             reads=(tile,),
         )
 
@@ -279,25 +279,9 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
         self._check_pointer(pointer)
         if not tile.column or tile.dtype != pointer.dtype:
             raise CompileError(f"tile must be a column of {pointer.dtype}, not {tile!r}")
-        size = ELEMENT_BYTES[pointer.dtype]
         self.issue(
             Pipe.MTE3,
             CommandOpcode.SAVE,
-            {
-                "base": pointer.base,
-                "target": Local.MEMORY,
-                "offset": scalar(offset) * size,
-                "line": tile.line,
-                "pitch": tile.pitch,
-                "row_bytes": size,
-                "rows": tile.rows,
-                "stride": size,
-                "planes": 1,
-            },
+            self._rows(pointer, offset, tile, Local.MEMORY, 1, 1),
             reads=(tile,),
         )
-
-    @staticmethod
-    def bits(value: float) -> int:
-        """The fp32 bits of a number."""
-        return int(np.float32(value).view(np.uint32))

@@ -5,7 +5,6 @@ from which tiles take their sizes: `k.minimum(64, n - i)` is at most 64.
 Sums and products are taken not to overflow, as those of signed numbers in C.
 """
 
-from collections.abc import Iterator
 from enum import Enum
 
 from abi.isa import Special
@@ -25,7 +24,6 @@ __all__ = [
     "maximum",
     "minimum",
     "scalar",
-    "variables_of",
 ]
 
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
@@ -323,13 +321,3 @@ def _choose(a: Scalar, b: Scalar, *, smaller: bool) -> Scalar:
 def ceil_div(value: ScalarLike, unit: ScalarLike) -> Scalar:
     """`value` / `unit`, rounded up; value >= 0, unit >= 1."""
     return (scalar(value) + (scalar(unit) - 1)) // unit
-
-
-def variables_of(value: Scalar) -> Iterator[Variable]:
-    """All variables in an expression."""
-    match value:
-        case Variable():
-            yield value
-        case Binary():
-            yield from variables_of(value.left)
-            yield from variables_of(value.right)

@@ -85,9 +85,9 @@ class VectorOperations:
         self._issue(V.FILL, tile, [], fields)
         return tile
 
-    def copy(self, tile: Tile, into: Tile | None = None) -> Tile:
-        """A copy, in a new tile or into one that exists."""
-        target = self._result(tile, tile.dtype) if into is None else into
+    def copy(self, tile: Tile) -> Tile:
+        """A copy in a new tile."""
+        target = self._result(tile, tile.dtype)
         self._issue(V.COPY, target, [tile], {})
         return target
 
@@ -136,7 +136,7 @@ class VectorOperations:
 
     def transpose(self, tile: Tile) -> Tile:
         """Rows become columns; 32-bit elements."""
-        self._check(tile, "float32" if tile.dtype == "float32" else "int32", bits=False)
+        self._check(tile, "int32", bits=True)
         result = self._builder.tile(tile.columns, tile.rows, tile.dtype, name="transposed")
         self._issue(V.TRANSPOSE, result, [tile], {}, shape=tile)
         return result
@@ -174,7 +174,6 @@ class VectorOperations:
         dtype: str,
         result: str,
         *,
-        into: Tile | None = None,
         bits: bool = False,
     ) -> Tile:
         """One operation on operands of `dtype`; the result has the shape of the largest.
@@ -189,7 +188,7 @@ class VectorOperations:
             self._check(tile, dtype, bits=bits)
         # The largest: neither a column nor a row, if there is one.
         shape = min(tiles, key=lambda tile: (tile.column, _one_row(tile)))
-        target = self._result(shape, result) if into is None else into
+        target = self._result(shape, result)
         fields: dict[str, ScalarLike | Line] = {}
         sources: list[Tile] = []
         immediates = 0
@@ -260,7 +259,7 @@ class VectorOperations:
 
     def _reduce(self, floating: VectorOperation, integer: VectorOperation, tile: Tile) -> Tile:
         operation = floating if tile.dtype == "float32" else integer
-        self._check(tile, "float32" if tile.dtype == "float32" else "int32", bits=False)
+        self._check(tile, "int32", bits=True)
         if tile.column:
             return tile
         result = self._builder.tile(tile.rows, 1, tile.dtype, column=True, name="column")
