@@ -164,8 +164,10 @@ class DmaEngine(wiring.Component):
         command = self._channels[number].start.payload
         asked = command.descriptor
         copies = kind == DmaStart.COPY.value
+        # Not read back from the payload: to a simulator a word that depends on itself is a loop.
+        chain = kind == DmaStart.CHAIN.value
         m.d.comb += [
-            command.chain.eq(kind == DmaStart.CHAIN.value),
+            command.chain.eq(chain),
             asked.opcode.eq(Mux(copies, DescriptorOpcode.COPY.value, DescriptorOpcode.FILL.value)),
             asked.magic.eq(DESCRIPTOR_MAGIC),
             asked.source.eq(Mux(copies, source, 0)),
@@ -175,7 +177,7 @@ class DmaEngine(wiring.Component):
             asked.source_stride.eq(stride.source),
             asked.destination_stride.eq(stride.destination),
             asked.pattern.eq(bank.member("pattern", number).pattern),
-            asked.next.eq(Mux(command.chain, source, 0)),
+            asked.next.eq(Mux(chain, source, 0)),
         ]
 
     def _elaborate_trace(self, m: Module, began: Value, ended: Value) -> Signal:

@@ -25,7 +25,7 @@ from amaranth.hdl import Elaboratable
 from filelock import FileLock, Timeout
 
 from rtl.core.fp.lane import SHARED_MODULES
-from tb.engine import toolchain
+from tb.engine import toolchain, trigger_groups
 
 __all__ = [
     "BuildError",
@@ -55,7 +55,6 @@ _QUIET = (
     "-Wno-PINMISSING",
     "-Wno-SELRANGE",
     "-Wno-TIMESCALEMOD",
-    "-Wno-UNOPTFLAT",
     "-Wno-UNSIGNED",
     "-Wno-WIDTH",
 )
@@ -280,7 +279,8 @@ def build_verilator(
     tools = [found.version, compiler_version, toolchain.cpu_model(), version("cocotb")]
     # The headers beside the main matter to machine builds only.
     headers = sorted(main.parent.glob("*.h")) if header else []
-    texts = [part for path in [main, *headers, *sources] for part in _named_text(path)]
+    passes = [Path(trigger_groups.__file__)]
+    texts = [part for path in [main, *headers, *passes, *sources] for part in _named_text(path)]
     key = _digest(["verilator", text, vlt, header, optimise, link, *flags, *tools, *texts])
     runtime_key = _digest(["runtime", optimise, str(waves), str(bool(header)), *tools])
 
@@ -300,6 +300,7 @@ def build_verilator(
         where = ["-CFLAGS", defines, "-LDFLAGS", link, "--Mdir", str(objects)]
         command = [str(word) for word in [found.binary, *flags, *where, *inputs]]
         _run(command, folder, environment)
+        trigger_groups.group_triggers_of_model(objects)
         _share_runtime(runtime_key, objects)
         # The wheel's verilated.mk names the compilers of the machine that built the wheel.
         tool_names = [f"CXX={compiler}", f"LINK={compiler}", "AR=ar", f"PYTHON3={sys.executable}"]
