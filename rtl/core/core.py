@@ -40,8 +40,8 @@ from rtl.memory.sram import Sram
 
 __all__ = ["UNITS", "AiCore"]
 
-UNITS = (*(pipe.name.lower() for pipe in Pipe), "cube_float", "ub")
-"""The units of a core that may have a clock of their own: pipes, scalar unit and UB."""
+UNITS = (*(pipe.name.lower() for pipe in Pipe), "cube_float")
+"""The units of a core that may have a clock of their own: the pipes and the scalar unit."""
 
 
 class AiCore(wiring.Component):
@@ -67,7 +67,7 @@ class AiCore(wiring.Component):
         depth: lines in flight of LOADs, of STOREs and of SAVEs.
         domains: clock domain of units, by their names in `UNITS`; a unit that is not named is in
             `sync`. Such a domain must be `sync` with edges left out while `active` of the unit is
-            0. Queues, other buffers, scoreboard and registers are in `sync`.
+            0. Queues, buffers, scoreboard and registers are in `sync`.
 
     Members:
         bus: `RegisterPort`, target of the core's part of CORE_BLOCK.
@@ -238,9 +238,7 @@ class AiCore(wiring.Component):
             board.exited.eq(scalar.exited),
             board.scalar_pc.eq(scalar.pc),
             board.scalar_blocked.eq(scalar.blocked),
-            self.active.scalar.eq(
-                ~scalar.idle | scalar.start | scalar.stop | scalar.flush | scalar.scrub
-            ),
+            self.active.scalar.eq(scalar.active),
             counters.working[Pipe.SCALAR].eq(scalar.executing),
             counters.holding[Pipe.SCALAR].eq(~scalar.exited & ~board.stop),
             counters.retired.eq(scalar.retired),
@@ -380,7 +378,7 @@ class AiCore(wiring.Component):
         with m.If(mte1.write[MoveTarget.L0C]):
             m.d.comb += [l0c.fill_line.eq(mte1.write_line), l0c.fill_data.eq(mte1.write_data)]
 
-        ub = self._add(m, "ub", UnifiedBuffer(lines=self._sizes["ub_lines"]))
+        m.submodules.ub = ub = UnifiedBuffer(lines=self._sizes["ub_lines"])
         for i in range(3):
             m.d.comb += [
                 ub.read[i].eq(vector.read[i]),
@@ -409,4 +407,3 @@ class AiCore(wiring.Component):
                 ub.write_data[i].eq(unit.ub_data),
                 unit.ub_granted.eq(ub.write_granted[i]),
             ]
-        m.d.comb += self.active.ub.eq(Cat(*ub.read, *ub.write).any())

@@ -69,6 +69,8 @@ class ScalarUnit(wiring.Component):
         executing: 1 bit; it works, and does not wait for those or for global memory.
         retired: 1 bit; an instruction ended in this cycle.
         idle: 1 bit; no block runs and nothing is outstanding.
+        active: 1 bit; it needs its clock at the next edge: not while idle, nor while it is blocked
+            with nothing outstanding.
 
     Timing: the first instruction is looked up 32 cycles after `start`. 2 cycles an instruction;
     3 for the RAM, multiplication, and npu.issue; 4 for a line of global memory that is kept; 35
@@ -120,6 +122,7 @@ class ScalarUnit(wiring.Component):
                 "executing": Out(1),
                 "retired": Out(1),
                 "idle": Out(1),
+                "active": Out(1),
             }
         )
 
@@ -228,9 +231,12 @@ class ScalarUnit(wiring.Component):
             m.next = "Decode"
 
         running = Signal()
-        m.d.comb += self.idle.eq(
-            ~running & ~cache.busy & ~cache.emptying & ~access.busy & ~self.scrubbing
-        )
+        outstanding = cache.busy | cache.emptying | access.busy | self.scrubbing
+        called = self.start | self.stop | self.flush | self.scrub
+        m.d.comb += [
+            self.idle.eq(~running & ~outstanding),
+            self.active.eq((running & ~self.blocked) | outstanding | called),
+        ]
         with m.FSM():
             with m.State("Idle"), m.If(self.start & ~self.stop):
                 m.d.sync += [running.eq(1), self.exited.eq(0), pc.eq(self.entry), cleared.eq(0)]
