@@ -23,6 +23,9 @@ def stock_simulator() -> Simulator:
         sources=[HOST_DRAM, SRAM, BACKDOOR],
         main=STOCK_MAIN,
         all_public=True,
+        # What Verilator's makefile compiles with by itself, and so cocotb's runner.
+        optimise="-Os",
+        group_triggers=False,
     )
 
 

@@ -16,14 +16,10 @@ import pytest
 from amaranth.hdl import Elaboratable
 
 from tb.engine import toolchain
-from tb.engine.build import (
-    Simulator,
-    build_icarus,
-    build_verilator,
-    cache_directory,
-    emit_verilog,
-)
+from tb.engine.build import Simulator, build_icarus, build_verilator
+from tb.engine.build_cache import cache_directory
 from tb.engine.process import die_with_parent, simulator_command, simulator_environment
+from tb.engine.verilog import emit_verilog
 
 __all__ = ["BlockError", "BlockResult", "parameters", "run_block", "seed", "skip_without_icarus"]
 

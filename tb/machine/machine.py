@@ -8,9 +8,8 @@ from abi.address import ADDRESS_BITS, HOST_PORT_ADDRESS_BITS, LINE_BYTES
 from abi.registers_firmware import FIRMWARE_PORT_ADDRESS_BITS
 from abi.trace import TRACE_EVENT
 from rtl.clocking import gated_domain
-from rtl.config import NpuConfig
 from rtl.host.axi_lite import AxiLitePort
-from rtl.npu import Npu
+from tb.machine.chip import Chip
 from tb.machine.host_memory import HostMemory
 
 __all__ = ["MachineTop"]
@@ -27,7 +26,6 @@ class MachineTop(wiring.Component):
     """What the engine simulates.
 
     Args:
-        config: the chip.
         host_bytes: size of host memory, from bus address 0.
         host_latency: cycles from a read address to its first beat.
 
@@ -43,11 +41,9 @@ class MachineTop(wiring.Component):
     def __init__(
         self,
         *,
-        config: NpuConfig | None = None,
         host_bytes: int = 64 << 20,
         host_latency: int = 64,
     ) -> None:
-        self.config = config or NpuConfig()
         self.host_bytes = host_bytes
         self.host_latency = host_latency
         super().__init__(
@@ -66,7 +62,7 @@ class MachineTop(wiring.Component):
 
     def elaborate(self, _platform: object) -> Module:
         m = Module()
-        m.submodules.npu = npu = Npu(config=self.config)
+        m.submodules.npu = npu = Chip()
         memory = HostMemory(lines=self.host_bytes // LINE_BYTES, latency=self.host_latency)
         # Registered, since what hangs off a port is evaluated twice a cycle, and by a clock that
         # runs only when something changes.

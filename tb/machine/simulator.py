@@ -6,24 +6,20 @@ from pathlib import Path
 
 from amaranth.hdl import Elaboratable
 
-from tb.engine.build import Simulator, emit_verilog_of
+from tb.engine.build import Simulator
 from tb.engine.machine_build import HOST_DRAM, build_machine
+from tb.engine.verilog import emit_verilog_of, renamed_top
+from tb.machine.chip import CHIP_MODULE
 
 __all__ = ["HOST_MEMORY", "SIMULATORS", "chip_verilog", "machine_simulator", "machine_verilog"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SRAM = REPOSITORY / "rtl" / "memory" / "sram.sv"
-DESIGN = (
-    "abi",
-    "rtl",
-    "tb/machine/machine.py",
-    "tb/machine/host_memory.py",
-    "tb/engine/build.py",
-)
-"""What decides about the machine's Verilog."""
-
-CHIP = ("abi", "rtl", "tb/engine/build.py")
+CHIP = ("abi", "rtl", "tb/engine/verilog.py")
 """What decides about the bare chip's Verilog."""
+
+BOARD = (*CHIP, "tb/machine/chip.py", "tb/machine/machine.py", "tb/machine/host_memory.py")
+"""What decides about the Verilog around the chip."""
 
 SIMULATORS = ("verilator", "icarus")
 
@@ -34,11 +30,10 @@ MEMORIES = (":host_dram.mem", ":glass_sram.mem")
 """Memories that Python may view through a pointer."""
 
 
-def _machine() -> Elaboratable:
+def _board() -> Elaboratable:
     # Imported here, since a start from the cache needs no RTL.
     from tb.machine.machine import MachineTop
 
-    print("elaborating the hardware (once for each change of it)", file=sys.stderr)
     return MachineTop()
 
 
@@ -58,8 +53,8 @@ def _verilog(names: tuple[str, ...], make: Callable[[], Elaboratable]) -> str:
 
 
 def machine_verilog() -> str:
-    """Verilog of the reference machine."""
-    return _verilog(DESIGN, _machine)
+    """Verilog of the reference machine: the chip's, and what is around it."""
+    return _verilog(BOARD, _board) + renamed_top(chip_verilog(), CHIP_MODULE)
 
 
 def chip_verilog() -> str:

@@ -8,10 +8,11 @@ from typing import Any
 import cocotb_tools.config
 import pytest
 
-from tb.engine.build import Simulator, build_verilator, emit_verilog
+from tb.engine.build import Simulator, build_verilator
 from tb.engine.machine_build import build_machine
 from tb.engine.process import die_with_parent, simulator_command, simulator_environment
 from tb.engine.tests.register_machine import SOURCES, RegisterMachine
+from tb.engine.verilog import emit_verilog
 
 STOCK_MAIN = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tb.engine import toolchain
-from tb.engine.build import BuildError, Port, build_icarus, build_verilator, cached, top_ports
+from tb.engine.build import BuildError, build_icarus, build_verilator
+from tb.engine.build_cache import cached
+from tb.engine.verilog import Port, renamed_top, top_ports
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,16 @@ def test_ports_of_the_top_module() -> None:
     assert top_ports(TEXT) == expected
 
 
+def test_a_chip_becomes_a_part_of_another_top() -> None:
+    text = "\nmodule top(clk);\n  \\top.core  core (\n  );\n  wire \\top$1 ;\nendmodule\n"
+    text += "module \\top.core (clk);\nendmodule\n"
+    assert renamed_top(text, "npu") == text.replace("module top(", "module npu(").replace(
+        "\\top.core", "\\npu.core"
+    )
+    with pytest.raises(ValueError, match="must have one module top, not 0"):
+        renamed_top("module other(c);\nendmodule\n", "npu")
+
+
 def test_refused_designs_say_why() -> None:
     broken = TEXT.replace("assign b = a", "assign b = missing")
     with pytest.raises(BuildError, match="missing"):
@@ -67,7 +79,7 @@ def test_refused_designs_say_why() -> None:
 def test_parallel_processes_share_one_build(tmp_path: Path) -> None:
     script = (
         "import os, time\n"
-        "from tb.engine.build import cached\n"
+        "from tb.engine.build_cache import cached\n"
         "def make(folder):\n"
         "    (folder / 'maker').write_text(str(os.getpid()))\n"
         "    time.sleep(1)\n"
@@ -104,7 +116,7 @@ def test_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 SLOW = """\
 import sys, time
 from pathlib import Path
-from tb.engine.build import cached
+from tb.engine.build_cache import cached
 def make(folder):
     (folder / 'half').touch()
     Path(sys.argv[1]).touch()
@@ -153,7 +165,7 @@ def test_who_waits_long_for_another_build_is_told(
 ) -> None:
     process = begin_slow_build(tmp_path, seconds)
     monkeypatch.setenv("GLASSNPU_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tb.engine.build.PATIENCE", 1.0)
+    monkeypatch.setattr("tb.engine.build_cache.PATIENCE", 1.0)
     built = cached("slow", lambda folder: (folder / "mine").touch(), "the simulator")
     assert process.wait(10) == 0
     assert [path.name for path in built.iterdir()] == ["half"]
