@@ -148,19 +148,26 @@ class _Writer:
         self._emit_access(name, start + self.draw.randrange(nbytes // size) * size)
 
     def _share(self) -> None:
-        """Arguments and the code's last lines: loads of them, and stores through the window."""
-        if self.draw.random() < 0.3:
-            self.asm.emit(self.draw.choice(("fence", "npu.barrier")))
-            return
+        """Arguments or the code's data, as that and through the window: what is held of a line?"""
+        choose = self.draw.choice
         code = self.draw.random() < 0.5
+        own, device = (
+            (DATA_LINE * LINE_BYTES, CODE + DATA_LINE * LINE_BYTES)
+            if code
+            else (ARGUMENTS_BASE, ARGUMENTS)
+        )
+        self._set_base(WINDOW_REGISTER, device)
         word = 4 * self.draw.randrange(16)
-        if self.draw.random() < 0.5:
-            self._emit_access(
-                "lw", DATA_LINE * LINE_BYTES + word if code else ARGUMENTS_BASE + word
-            )
-            return
-        self._set_base(WINDOW_REGISTER, CODE + DATA_LINE * LINE_BYTES if code else ARGUMENTS)
-        self._emit_access(self.draw.choice(("sw", "lw")), WINDOW_BASE + word)
+        for _ in range(self.draw.randint(4, 9)):
+            match self.draw.randrange(8):
+                case 0:
+                    self.asm.emit(choose(("fence", "npu.barrier")))
+                case 1 | 2:
+                    self._emit_access("lw", own + word)
+                case 3 | 4 | 5:
+                    self._emit_access("sw", WINDOW_BASE + word)
+                case _:
+                    self._emit_access("lw", WINDOW_BASE + word)
 
     def _branch(self) -> None:
         """Forward, over an instruction."""
@@ -292,7 +299,7 @@ def _misplace(draw: random.Random, program: WildProgram) -> None:
         "arguments": (ARGUMENTS + 8, ARGUMENTS + 32, END - 64, END, TOP, TOP - 64, TOP | 1),
         "argument_bytes": (0, 1, 66, 0x2000, 0xFFFF_FFFF),
     }
-    for name in draw.sample(list(choices), draw.choice((1, 1, 2))):
+    for name in draw.sample(list(choices), draw.choice((1, 2, 3))):
         value = draw.choice(choices[name])
         if name == "entry":
             program.entry = value
