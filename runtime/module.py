@@ -14,6 +14,7 @@ from runtime.arguments import check_device, check_integer, refuse
 from runtime.heap import Block
 from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray
 from runtime.stream import Stream
+from runtime.toolchain.declared import check_declared
 from runtime.toolchain.elf import load_object, read_object
 from runtime.toolchain.object import Argument, KernelObject, ObjectError
 
@@ -72,6 +73,10 @@ class Module:
             raise refuse(
                 "source", f"be a kernel object ({error})", type(source).__name__
             ) from error
+        try:
+            check_declared(found)
+        except ObjectError as error:
+            raise refuse("source", f"declare what it uses ({error})", found.name) from error
         info = self.device.info
         for name in ("l1", "l0a", "l0b", "l0c", "bias", "ub"):
             lines, there = getattr(found.buffers, name), getattr(info, f"{name}_lines")

@@ -1,12 +1,11 @@
 """What one block of a kernel does, in the scalar unit's order: commands, flags, own accesses."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from abi.address import LINE_BYTES
 from abi.core import PIPES, Pipe
 from runtime.toolchain.events import Barrier, Exit, FlagSet, FlagWait, Issue, Paused, Trap
 from runtime.toolchain.interpreter import ScalarInterpreter
+from runtime.toolchain.memory_image import MemoryImage, TrackedRam
 from runtime.toolchain.region import Region
 
 __all__ = ["BlockTrace", "Command", "ScalarAccess", "Step", "trace_block"]
@@ -37,7 +36,8 @@ class Command:
 class ScalarAccess:
     """A load or store of global memory by the scalar unit.
 
-    A load from the line that the scalar unit holds sees what was there in step `seen`.
+    A load from the line that the scalar unit holds sees what was there in step `seen`. `unknown`:
+    it loads bytes of which nobody said what they are, and which the block did not store.
     """
 
     write: bool
@@ -45,6 +45,7 @@ class ScalarAccess:
     pc: int
     step: int
     seen: int
+    unknown: bool = False
 
 
 Step = Command | FlagWait | FlagSet | Barrier | Exit | Trap | Paused | ScalarAccess
@@ -52,49 +53,46 @@ Step = Command | FlagWait | FlagSet | Barrier | Exit | Trap | Paused | ScalarAcc
 
 @dataclass
 class BlockTrace:
-    """All steps of a block. The last one is Exit, Trap, or Paused when it was too long."""
+    """All steps of a block. The last one is Exit, Trap, or Paused when it was too long. `ram` is
+    the scalar unit's RAM after it, and what of it was used."""
 
     steps: list[Step] = field(default_factory=list)
     commands: dict[Pipe, list[Command]] = field(
         default_factory=lambda: {pipe: [] for pipe in PIPES}
     )
+    ram: TrackedRam = field(default_factory=TrackedRam)
 
 
 class _GlobalMemory:
-    """Global memory as the block sees it: the caller's, and what it stored itself."""
+    """Global memory as the block sees it: what is known before it, and what it stored itself."""
 
-    def __init__(self, trace: BlockTrace, read: Callable[[int, int], bytes]) -> None:
-        self._trace = trace
-        self._below = read
+    def __init__(self, trace: BlockTrace, before: MemoryImage) -> None:
+        self._steps = trace.steps
+        self._before = before
         self._stored: dict[int, int] = {}
-        self._held: tuple[int, int] | None = None
-        self.interpreter: ScalarInterpreter | None = None
-
-    def drop(self) -> None:
-        """Drop the line that the scalar unit holds."""
-        self._held = None
+        self._seen = 0
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """Serve a load."""
-        step = len(self._trace.steps)
-        line = address // LINE_BYTES
-        if self._held is None or self._held[0] != line:
-            self._held = (line, step)
-        self._note(False, address, nbytes, self._held[1])
-        raw = bytearray(self._below(address, nbytes))
+        """Serve the read of a line."""
+        self._seen = len(self._steps)
+        raw = bytearray(self._before.read(address, nbytes))
         for at in range(nbytes):
             raw[at] = self._stored.get(address + at, raw[at])
         return bytes(raw)
 
     def write(self, address: int, raw: bytes) -> None:
         """Serve a store."""
-        self._note(True, address, len(raw), len(self._trace.steps))
         self._stored.update({address + at: byte for at, byte in enumerate(raw)})
 
-    def _note(self, write: bool, address: int, nbytes: int, seen: int) -> None:
-        pc = self.interpreter.access_pc if self.interpreter else 0
-        steps = self._trace.steps
-        steps.append(ScalarAccess(write, Region(address, nbytes), pc, len(steps), seen))
+    def note(self, pc: int, store: bool, address: int, nbytes: int) -> None:
+        """Add a load or store to the trace."""
+        step = len(self._steps)
+        seen = step if store else self._seen
+        unknown = not store and not all(
+            at in self._stored or self._before.knows(at) for at in range(address, address + nbytes)
+        )
+        region = Region(address, nbytes)
+        self._steps.append(ScalarAccess(store, region, pc, step, seen, unknown))
 
 
 def trace_block(
@@ -104,20 +102,21 @@ def trace_block(
     arguments: bytes = b"",
     grid: tuple[int, int, int] = (1, 1, 1),
     block: tuple[int, int, int] = (0, 0, 0),
-    read: Callable[[int, int], bytes] = lambda _address, nbytes: bytes(nbytes),
+    memory: MemoryImage | None = None,
     limit: int = INSTRUCTION_LIMIT,
 ) -> BlockTrace:
     """Run the scalar unit for a block; no pipe executes anything, and no flag is waited for.
 
     Args:
         code, entry, arguments, grid, block: as `ScalarInterpreter` takes them.
-        read: global memory before the block, by device address and size; zeros if not given.
+        memory: what is known of global memory before the block; all else reads as zeros.
         limit: instructions after which it is given up.
     """
     trace = BlockTrace()
-    memory = _GlobalMemory(trace, read)
-    interpreter = ScalarInterpreter(code, read=memory.read, write=memory.write, fence=memory.drop)
-    memory.interpreter = interpreter
+    served = _GlobalMemory(trace, memory or MemoryImage())
+    interpreter = ScalarInterpreter(
+        code, read=served.read, write=served.write, ram=trace.ram, accessed=served.note
+    )
     interpreter.start(entry=entry, arguments=arguments, grid=grid, block=block)
     while True:
         event = interpreter.run(limit - interpreter.retired)
@@ -127,7 +126,5 @@ def trace_block(
             trace.steps.append(commands[-1])
             continue
         trace.steps.append(event)
-        if isinstance(event, Barrier):
-            memory.drop()
         if isinstance(event, Exit | Trap | Paused):
             return trace

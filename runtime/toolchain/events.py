@@ -14,6 +14,7 @@ __all__ = [
     "Issue",
     "MemoryFaultError",
     "Paused",
+    "StopError",
     "Trap",
 ]
 
@@ -103,3 +104,10 @@ class MemoryFaultError(Exception):
         super().__init__(f"{status.name} at {address:#x}")
         self.status = status
         self.address = address
+
+
+class StopError(Exception):
+    """Leaves the interpreter's loop with an event."""
+
+    def __init__(self, event: Event) -> None:
+        self.event = event

@@ -1,18 +1,20 @@
 """Finds races, deadlocks and wrong flags in what a block of a kernel does.
 
 The scalar unit is interpreted; pipes execute nothing, so what a kernel loads from global memory
-is what it was before. What is found holds for this block, with these arguments. A race is two
+is what it was before. What is found holds for this block, with these arguments, and with what
+memory is known or assumed to hold (`assumptions`). A race is two
 accesses to the same line of a buffer, or the same byte of global memory, of which one is a write
 and neither is surely before the other. Pipes are in order by themselves. Contention is two pipes
 that take one flag in no sure order: then the other findings hold for one of several courses only.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from abi.core import FLAG_MAXIMUM, FLAGS, PIPES, Pipe
+from runtime.toolchain.assumptions import Assumption, assumptions_of
 from runtime.toolchain.block_trace import (
     INSTRUCTION_LIMIT,
     BlockTrace,
@@ -36,6 +38,7 @@ from runtime.toolchain.happens_before import (
     execute,
     order_of,
 )
+from runtime.toolchain.memory_image import MemoryImage
 
 __all__ = ["Finding", "FindingKind", "HazardReport", "Place", "check_block", "check_trace"]
 
@@ -83,10 +86,12 @@ class Finding:
 
 @dataclass
 class HazardReport:
-    """What was found, and what was taken for granted."""
+    """What was found, and what was taken for granted: of commands in `notes`, of the values that
+    the scalar unit loads in `assumptions`."""
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    assumptions: list[Assumption] = field(default_factory=list)
     commands: int = 0
 
     @property
@@ -99,7 +104,9 @@ class HazardReport:
         return [finding for finding in self.findings if finding.kind is kind]
 
     def __str__(self) -> str:
-        lines = [str(finding) for finding in self.findings] or ["no hazards"]
+        condition = ", if memory holds what is assumed" if self.assumptions else ""
+        lines = [str(finding) for finding in self.findings] or [f"no hazards{condition}"]
+        lines += [f"assumed: {assumption}" for assumption in self.assumptions]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -110,7 +117,7 @@ def check_block(
     arguments: bytes = b"",
     grid: tuple[int, int, int] = (1, 1, 1),
     block: tuple[int, int, int] = (0, 0, 0),
-    read: Callable[[int, int], bytes] = lambda _address, nbytes: bytes(nbytes),
+    memory: MemoryImage | None = None,
     sizes: Mapping[Buffer, int] | None = None,
     flags_left: Mapping[int, int] | None = None,
     queue_depth: int = QUEUE_DEPTH,
@@ -120,14 +127,14 @@ def check_block(
 
     Args:
         code, entry, arguments, grid, block: the kernel and its block.
-        read: global memory before the block; zeros if not given.
+        memory: what is known of global memory before the block; all else reads as zeros.
         sizes: lines of each buffer; without, lines of 16 bits.
         flags_left: counts that flags may have in the end; the others must be 0.
         queue_depth: commands that a queue holds.
         limit: instructions after which it is given up.
     """
     trace = trace_block(
-        code, entry=entry, arguments=arguments, grid=grid, block=block, read=read, limit=limit
+        code, entry=entry, arguments=arguments, grid=grid, block=block, memory=memory, limit=limit
     )
     return check_trace(trace, sizes=sizes, flags_left=flags_left, queue_depth=queue_depth)
 
@@ -170,6 +177,7 @@ class _Checker:
                 self._check_pipes(first, second)
         self._check_scalar()
         self._report.findings += self._races.values()
+        self._report.assumptions = assumptions_of(self._trace)
         return self._report
 
     def _add(self, kind: FindingKind, text: str, *places: Place) -> None:

@@ -4,18 +4,15 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NoReturn
 
-from abi.address import ADDRESS_BITS
+from abi.address import ADDRESS_BITS, LINE_BYTES
 from abi.command_rules import broken_rule
 from abi.core import PIPES, Pipe
 from abi.geometry import CORES
 from abi.isa import (
     ARGUMENTS_BASE,
     BASE_REGISTERS,
-    CODE_BASE,
     RAM_BASE,
     RAM_BYTES,
-    WINDOW_BASE,
-    WINDOW_REGISTER,
     Format,
     Special,
 )
@@ -28,50 +25,49 @@ from runtime.toolchain.events import (
     FlagSet,
     FlagWait,
     Issue,
-    MemoryFaultError,
     Paused,
+    StopError,
     Trap,
 )
 from runtime.toolchain.operands import Decoded, decode
+from runtime.toolchain.scalar_memory import (
+    CODE_LIMIT,
+    Accessed,
+    Placed,
+    Read,
+    ScalarMemory,
+    Write,
+)
 
-__all__ = ["ScalarInterpreter"]
+__all__ = ["Read", "ScalarInterpreter"]
 
 WORD_BYTES = 4
 WORD_MASK = 0xFFFF_FFFF
-ADDRESS_MASK = (1 << ADDRESS_BITS) - 1
 NOWHERE = 32
 """Entry of the register list that takes what is written to x0; constants follow it."""
 
 NO_LIMIT = 1 << 62
 
-Read = Callable[[int, int], bytes]
-Write = Callable[[int, bytes], None]
-
 _broken_rule = lru_cache(maxsize=1 << 14)(broken_rule)
-
-
-class _StopError(Exception):
-    """Leaves the loop of `run`, with an event."""
-
-    def __init__(self, event: Event) -> None:
-        self.event = event
 
 
 class ScalarInterpreter:
     """The scalar unit of a core, one block of a kernel after the other.
 
-    Each instruction is decoded once, when it is first reached, into a closure. All loads see what
-    was stored last: the held lines of the hardware, which `fence` and npu.barrier drop, are not
-    modelled.
+    Each instruction is decoded once, when it is first reached, into a closure; so a store to code
+    is not seen by what executes it. Loads of global memory see the line that the unit holds, until
+    `fence` or npu.barrier drops it (`scalar_memory`).
 
     Args:
         code: the kernel; code and constant data.
-        read: `read(device address, nbytes)` reads global memory, for loads from the window.
+        read: `read(device address, nbytes)` reads a line of global memory (64 bytes, 64-aligned).
         write: `write(device address, bytes)` writes it. Both may raise `MemoryFaultError`.
         ram: the scalar unit's RAM, RAM_BYTES long, which keeps its contents between blocks.
         core, cores: number of this core, and of all.
         cycles: what `Special.CYCLES` reads.
         fence: called at each `fence`.
+        accessed: `accessed(pc, is a store, device address, nbytes)` is called for each load and
+            store through the window, after the load and before the store.
 
     Raises:
         ValueError: `ram` has another size.
@@ -88,36 +84,35 @@ class ScalarInterpreter:
         cores: int = CORES,
         cycles: Callable[[], int] = lambda: 0,
         fence: Callable[[], None] = lambda: None,
+        accessed: Accessed = lambda _pc, _store, _address, _nbytes: None,
     ) -> None:
         self.ram = bytearray(RAM_BYTES) if ram is None else ram
         if len(self.ram) != RAM_BYTES:
             raise ValueError(f"ram must have {RAM_BYTES} bytes, not {len(self.ram)!r}")
         self._code = bytes(code)
-        self._read, self._write = read, write
         self._cycles = cycles
         self._fence = fence
         self._specials = dict.fromkeys(Special, 0)
         self._specials[Special.CORE] = core
         self._specials[Special.CORES] = cores
-        self._arguments = b""
         self._x = [0] * (NOWHERE + 1)
         self._constants: dict[int, int] = {}
         self._bases = [0] * BASE_REGISTERS
+        self._memory = ScalarMemory(self.ram, self._bases, read, write, accessed)
         self._words = [[0] * 8 for _ in PIPES]
         self._waits = [0] * len(PIPES)
         self._sets = [0] * len(PIPES)
-        self._count = len(self._code) // WORD_BYTES
+        self._count = min(len(self._code), CODE_LIMIT) // WORD_BYTES
         self._steps: list[Closure] = [partial(self._first, at) for at in range(self._count)]
-        self._away = len(self._steps)
-        self._steps.append(self._fetch_away)
-        self._away_address = CODE_BASE + WORD_BYTES * self._count
-        self._at = self._away
+        # Behind the code: what follows the last instruction, and where a jump leads away to.
+        self._away_address = 0
+        self._away = self._count + 1
+        self._steps.append(lambda: self._fetch_away(WORD_BYTES * self._count))
+        self._steps.append(lambda: self._fetch_away(self._away_address))
+        self._at = self._count
         self._end: Event | None = None
         self.retired = 0
         """Instructions done since the interpreter was made."""
-
-        self.access_pc = 0
-        """The load or store for which `read` or `write` was called last."""
 
         self._makers: dict[Format, Callable[[int, Decoded], Closure]] = {
             Format.LOAD: self._make_load,
@@ -135,18 +130,24 @@ class ScalarInterpreter:
         self,
         *,
         entry: int = 0,
-        arguments: bytes = b"",
+        arguments: bytes | Placed = b"",
         grid: tuple[int, int, int] = (1, 1, 1),
         block: tuple[int, int, int] = (0, 0, 0),
+        code: Placed | None = None,
     ) -> None:
         """Begin a block: registers, base registers, staged words and masks as at its start.
 
         Args:
             entry: byte of the code at which it starts.
-            arguments: the argument block.
+            arguments: the argument block, or where it lies.
             grid, block: (x, y, z).
+            code: where the code lies; it may be larger than what the interpreter was made with,
+                by lines that cannot be read. Without, loads of code see what it was made with.
         """
-        self._arguments = bytes(arguments)
+        memory = self._memory
+        memory.drop()
+        memory.code = self._code if code is None else code
+        memory.arguments = bytes(arguments) if not isinstance(arguments, Placed) else arguments
         self._x[: NOWHERE + 1] = [0] * (NOWHERE + 1)
         self._x[2] = RAM_BASE + RAM_BYTES
         self._x[10] = ARGUMENTS_BASE
@@ -164,12 +165,19 @@ class ScalarInterpreter:
             Special.GRID_X: grid[0],
             Special.GRID_Y: grid[1],
             Special.GRID_Z: grid[2],
-            Special.ARGUMENT_BYTES: len(self._arguments),
+            Special.ARGUMENT_BYTES: memory.argument_bytes,
         }
-        self._end = None
         self._at = self._index(entry)
-        if entry % WORD_BYTES:
-            self._end = Trap(Status.MISALIGNED, entry, entry)
+        self._end = self._misplaced(entry)
+
+    def _misplaced(self, entry: int) -> Trap | None:
+        """How a block fails before its first instruction."""
+        placed = (self._memory.code, self._memory.arguments)
+        lines = [(each.address, LINE_BYTES) for each in placed if isinstance(each, Placed)]
+        for address, unit in ((entry, WORD_BYTES), *lines):
+            if address % unit:
+                return Trap(Status.MISALIGNED, entry, address)
+        return None
 
     @property
     def registers(self) -> list[int]:
@@ -188,6 +196,8 @@ class ScalarInterpreter:
     @property
     def pc(self) -> int:
         """Address of the next instruction."""
+        if self._end is not None:
+            return self._end.pc
         return self._away_address if self._at == self._away else WORD_BYTES * self._at
 
     def run(self, limit: int = NO_LIMIT) -> Event:
@@ -202,7 +212,7 @@ class ScalarInterpreter:
             while done < limit:
                 at = steps[at]()
                 done += 1
-        except _StopError as stop:
+        except StopError as stop:
             event = stop.event
             self.retired += done + (not isinstance(event, Trap))
             if isinstance(event, Exit | Trap):
@@ -224,8 +234,10 @@ class ScalarInterpreter:
         self._away_address = address
         return self._away
 
-    def _fetch_away(self) -> NoReturn:
-        raise _StopError(Trap(Status.ADDRESS_FAULT, self._away_address, self._away_address))
+    def _fetch_away(self, pc: int) -> NoReturn:
+        """Fetch what is not code."""
+        missing = self._memory.missing_code(pc)
+        raise missing or StopError(Trap(Status.ADDRESS_FAULT, pc, pc))
 
     def _first(self, at: int) -> int:
         """Decodes an instruction when it is first reached, and does it."""
@@ -239,7 +251,7 @@ class ScalarInterpreter:
     def _illegal(self, pc: int, word: int) -> Closure:
         def run() -> int:
             reason = f"{word:#010x} is no instruction"
-            raise _StopError(Trap(Status.ILLEGAL_INSTRUCTION, pc, 0, reason=reason))
+            raise StopError(Trap(Status.ILLEGAL_INSTRUCTION, pc, 0, reason=reason))
 
         return run
 
@@ -255,8 +267,7 @@ class ScalarInterpreter:
             return IMMEDIATE[name](self._x, d or NOWHERE, a, self._constant(value), following)
         if name in BRANCHES:
             a, b, distance = values
-            taken = self._jump_target(pc, pc + distance & WORD_MASK)
-            return BRANCHES[name](self._x, a, b, taken, following)
+            return self._make_branch(name, a, b, pc, pc + distance & WORD_MASK)
         if name in ("lui", "auipc"):
             value = (values[1] << 12) + (pc if name == "auipc" else 0)
             return BINARY["add"](self._x, values[0] or NOWHERE, 0, self._constant(value), following)
@@ -274,41 +285,47 @@ class ScalarInterpreter:
             self._x.append(value)
         return self._constants[value]
 
-    def _jump_target(self, pc: int, target: int) -> int:
-        """Index of what runs when a jump to a constant target is taken."""
+    def _make_branch(self, name: str, a: int, b: int, pc: int, target: int) -> Closure:
+        following = pc // WORD_BYTES + 1
         if target % WORD_BYTES == 0 and target < WORD_BYTES * self._count:
-            return target // WORD_BYTES
+            return BRANCHES[name](self._x, a, b, target // WORD_BYTES, following)
+        branch = BRANCHES[name](self._x, a, b, -1, following)
 
         def run() -> int:
-            self._check_jump(pc, target)
-            return self._index(target)
+            at = branch()
+            return self._jump(pc, target) if at < 0 else at
 
-        self._steps.append(run)
-        return len(self._steps) - 1
+        return run
 
-    def _check_jump(self, pc: int, target: int) -> None:
+    def _jump(self, pc: int, target: int) -> int:
+        """Index of the target of a jump that is taken."""
         if target % WORD_BYTES:
-            raise _StopError(Trap(Status.MISALIGNED, pc, target))
+            raise StopError(Trap(Status.MISALIGNED, pc, target))
+        return self._index(target)
 
     def _make_jump(self, rd: int, pc: int, target: int) -> Closure:
         x, d, link = self._x, rd or NOWHERE, pc + WORD_BYTES
-        index = self._jump_target(pc, target)
 
         def run() -> int:
+            at = self._jump(pc, target)
             x[d] = link
-            return index
+            return at
 
-        return run
+        def run_inside() -> int:
+            x[d] = link
+            return target // WORD_BYTES
+
+        inside = target % WORD_BYTES == 0 and target < WORD_BYTES * self._count
+        return run_inside if inside else run
 
     def _make_jump_register(self, pc: int, decoded: Decoded) -> Closure:
         d, immediate, a = decoded.values
         x, d, link = self._x, d or NOWHERE, pc + WORD_BYTES
 
         def run() -> int:
-            target = (x[a] + immediate) & 0xFFFF_FFFE
-            self._check_jump(pc, target)
+            at = self._jump(pc, (x[a] + immediate) & 0xFFFF_FFFE)
             x[d] = link
-            return self._index(target)
+            return at
 
         return run
 
@@ -320,7 +337,7 @@ class ScalarInterpreter:
         nbytes = {"b": 1, "h": 2, "w": 4}[name[1]]
         sign = 0 if name.endswith("u") or nbytes == WORD_BYTES else 1 << 8 * nbytes - 1
         x, d, ram, last = self._x, d or NOWHERE, self.ram, RAM_BYTES - nbytes
-        odd, load = nbytes - 1, self._load
+        odd, load = nbytes - 1, self._memory.load
 
         def run() -> int:
             address = (x[a] + immediate) & WORD_MASK
@@ -339,7 +356,7 @@ class ScalarInterpreter:
         pc, following = WORD_BYTES * at, at + 1
         nbytes = {"b": 1, "h": 2, "w": 4}[decoded.instruction.name[1]]
         x, ram, last = self._x, self.ram, RAM_BYTES - nbytes
-        odd, mask, store = nbytes - 1, (1 << 8 * nbytes) - 1, self._store
+        odd, mask, store = nbytes - 1, (1 << 8 * nbytes) - 1, self._memory.store
 
         def run() -> int:
             address = (x[a] + immediate) & WORD_MASK
@@ -352,38 +369,6 @@ class ScalarInterpreter:
             return following
 
         return run
-
-    def _load(self, pc: int, address: int, nbytes: int) -> bytes:
-        """A load from anywhere but the RAM."""
-        self._check_alignment(pc, address, nbytes)
-        if address >= WINDOW_BASE:
-            self.access_pc = pc
-            try:
-                return self._read(self._behind_window(address), nbytes)
-            except MemoryFaultError as fault:
-                raise _StopError(Trap(fault.status, pc, fault.address)) from fault
-        for start, region in ((CODE_BASE, self._code), (ARGUMENTS_BASE, self._arguments)):
-            if start <= address and address + nbytes <= start + len(region):
-                return region[address - start : address - start + nbytes]
-        raise _StopError(Trap(Status.ADDRESS_FAULT, pc, address, reason="no readable region"))
-
-    def _store(self, pc: int, address: int, raw: bytes) -> None:
-        """A store to anywhere but the RAM."""
-        self._check_alignment(pc, address, len(raw))
-        if address < WINDOW_BASE:
-            raise _StopError(Trap(Status.ADDRESS_FAULT, pc, address, reason="no writable region"))
-        self.access_pc = pc
-        try:
-            self._write(self._behind_window(address), raw)
-        except MemoryFaultError as fault:
-            raise _StopError(Trap(fault.status, pc, fault.address)) from fault
-
-    def _check_alignment(self, pc: int, address: int, nbytes: int) -> None:
-        if address % nbytes:
-            raise _StopError(Trap(Status.MISALIGNED, pc, address))
-
-    def _behind_window(self, address: int) -> int:
-        return self._bases[WINDOW_REGISTER] + address - WINDOW_BASE & ADDRESS_MASK
 
     # Work for the pipes.
 
@@ -419,10 +404,14 @@ class ScalarInterpreter:
 
     def _make_base(self, at: int, decoded: Decoded) -> Closure:
         base, low, high = decoded.values
-        x, bases, following = self._x, self._bases, at + 1
+        x, bases, pc, following = self._x, self._bases, WORD_BYTES * at, at + 1
 
         def run() -> int:
-            bases[base] = x[low] + (x[high] << 32) & ADDRESS_MASK
+            address = x[low] + (x[high] << 32)
+            if address >> ADDRESS_BITS:
+                reason = f"a base register holds {ADDRESS_BITS} bits"
+                raise StopError(Trap(Status.ADDRESS_FAULT, pc, address, reason=reason))
+            bases[base] = address
             return following
 
         return run
@@ -450,11 +439,11 @@ class ScalarInterpreter:
             command = b"".join(word.to_bytes(WORD_BYTES, "little") for word in words)
             broken = _broken_rule(int(pipe), int.from_bytes(command, "little"))
             if broken is not None:
-                raise _StopError(Trap(Status.BAD_COMMAND, pc, 0, pipe, broken))
+                raise StopError(Trap(Status.BAD_COMMAND, pc, 0, pipe, broken))
             wait, give = self._waits[pipe], self._sets[pipe]
             self._waits[pipe] = self._sets[pipe] = 0
             base = self._bases[words[0] >> 8 & BASE_REGISTERS - 1]
-            raise _StopError(Issue(pipe, command, base, wait, give, pc))
+            raise StopError(Issue(pipe, command, base, wait, give, pc))
 
         return run
 
@@ -464,20 +453,31 @@ class ScalarInterpreter:
             case "fence":
                 return self._make_fence(following)
             case "npu.barrier":
-                return self._stopping(Barrier(pc))
+                return self._make_barrier(pc)
             case "npu.exit":
                 return self._stopping(Exit(pc))
         return self._stopping(Trap(Status.BREAKPOINT, pc, 0))
 
     def _make_fence(self, following: int) -> Closure:
         def run() -> int:
+            self._memory.drop()
             self._fence()
             return following
 
         return run
 
+    def _make_barrier(self, pc: int) -> Closure:
+        event = Barrier(pc)
+
+        def run() -> int:
+            # What memory holds when the pipes have ended is read anew.
+            self._memory.drop()
+            raise StopError(event)
+
+        return run
+
     def _stopping(self, event: Event) -> Closure:
         def run() -> int:
-            raise _StopError(event)
+            raise StopError(event)
 
         return run

@@ -8,14 +8,18 @@ from types import ModuleType
 from typing import Any
 
 import click
+import numpy as np
 
+from abi.kernel_object import ArgumentKind
 from rtl.config import NpuConfig
 from runtime.compiler.allocate import CoreBuffers
 from runtime.compiler.errors import CompileError
 from runtime.compiler.kernel import KernelSource
+from runtime.module import DTYPES
+from runtime.toolchain.assumptions import AssumptionKind
 from runtime.toolchain.elf import load_object, save_object
 from runtime.toolchain.inspection import check_object, disassemble_object
-from runtime.toolchain.object import ObjectError
+from runtime.toolchain.object import Argument, KernelObject, ObjectError
 from tb.cli.options import OutputFile, name_of, nearest
 
 __all__ = ["chip_buffers", "compile_command", "disassemble", "hazards"]
@@ -85,6 +89,59 @@ class ArgumentValue(click.ParamType):
                 f"{name_of(param)} must be NAME=VALUE with a number, not {value!r}", param, ctx
             )
         return name, number
+
+
+class ArrayFile(click.ParamType):
+    """NAME=FILE, a file that exists; gives the name and the path."""
+
+    name = "array"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Path]:
+        if isinstance(value, tuple):
+            return value[0], value[1]
+        name, equals, file = str(value).partition("=")
+        if not name or not equals or not Path(file).is_file():
+            self.fail(
+                f"{name_of(param)} must be NAME=FILE with an existing file, not {value!r}",
+                param,
+                ctx,
+            )
+        return name, Path(file)
+
+
+def _contents(argument: Argument, path: Path) -> bytes:
+    """What a file says that memory holds: an array of numpy's, or else its bytes.
+
+    Raises:
+        BadParameter: the array is of another type than the argument.
+    """
+    if path.suffix != ".npy":
+        return path.read_bytes()
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise click.BadParameter(
+            f"--data must be a .npy file, not {str(path)!r}: {error}"
+        ) from None
+    wanted = DTYPES.get(argument.element, (array.dtype.name,))
+    if array.dtype.name not in wanted:
+        raise click.BadParameter(
+            f"--data of {argument.name} must be an array of {wanted[0]}, not {array.dtype.name}"
+        )
+    return bytes(array.tobytes())
+
+
+def _check_names(option: str, given: list[str], kernel: KernelObject, names: list[str]) -> None:
+    """Refuse what is no name of those."""
+    for name in given:
+        if name not in names:
+            what = "a pointer" if option == "--data" else "an argument"
+            hint = nearest(name, names) or f"; it has {', '.join(names) or 'none'}"
+            raise click.BadParameter(
+                f"{option} must name {what} of {kernel.name}, not {name!r}{hint}"
+            )
 
 
 def _number(text: str) -> int | float | None:
@@ -211,28 +268,42 @@ def disassemble(file: Path) -> None:
     metavar="NAME=VALUE",
     help="Value of an argument; once for each. Pointers may be left out.",
 )
+@click.option(
+    "--data",
+    "files",
+    type=ArrayFile(),
+    multiple=True,
+    metavar="NAME=FILE",
+    help="What memory holds from a pointer on: a .npy array or a file of bytes; once for each.",
+)
 @click.argument("file", type=ObjectFile())
 def hazards(
-    grid: tuple[int, int, int], arguments: tuple[tuple[str, int | float], ...], file: Path
+    grid: tuple[int, int, int],
+    arguments: tuple[tuple[str, int | float], ...],
+    files: tuple[tuple[str, Path], ...],
+    file: Path,
 ) -> None:
     """Run the blocks of the kernel object FILE in the interpreter, and look for hazards.
 
     Races between pipes, deadlocks, flags that are left over, and use of more than the kernel
     declares. The exit status is 1 if there is any.
+
+    The check goes the way that the kernel goes with these arguments and this data. What else the
+    scalar unit loads reads as zeros; the report names it.
     """
     try:
         kernel = load_object(file)
-        names = [argument.name for argument in kernel.arguments]
-        for name, _ in arguments:
-            if name not in names:
-                hint = nearest(name, names) or f"; it has {', '.join(names) or 'none'}"
-                raise click.BadParameter(
-                    f"--argument must name an argument of {kernel.name}, not {name!r}{hint}"
-                )
-        report = check_object(file, grid, dict(arguments))
+        named = {argument.name: argument for argument in kernel.arguments}
+        pointers = [each.name for each in named.values() if each.kind is ArgumentKind.POINTER]
+        _check_names("--argument", [name for name, _ in arguments], kernel, list(named))
+        _check_names("--data", [name for name, _ in files], kernel, pointers)
+        data = {name: _contents(named[name], path) for name, path in files}
+        report = check_object(file, grid, dict(arguments), data)
     except (ObjectError, OSError) as error:
         missing = str(error).endswith("is missing")
         hint = "; give it with --argument NAME=VALUE" if missing else ""
         raise click.ClickException(f"{error}{hint}") from error
     click.echo(report)
+    if AssumptionKind.ZERO in report.assumed:
+        click.echo("To check it with what memory really holds: --data NAME=FILE")
     click.get_current_context().exit(0 if report.is_clean else 1)

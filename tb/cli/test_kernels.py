@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -24,6 +25,11 @@ def halve(k, x, n):
 @kernel(x="float32*", n="uint31")
 def unbounded(k, x, n):
     k.store(x, 0, k.load(x, 0, n))
+
+@kernel(x="float32*", numbers="int32*", out="float32*", n="uint31")
+def pick(k, x, numbers, out, n):
+    for i in k.range(0, n):
+        k.store(out, i, k.load(x, k.fetch(numbers, i), 1))
 
 number = 3
 """
@@ -92,6 +98,37 @@ def test_hazards_are_reported(folder: Path) -> None:
     assert "race: MTE2 at pc" in done.output
 
 
+def test_data_that_steers_a_kernel(folder: Path) -> None:
+    """Without its data, the verdict names what it takes for granted; with it, there is none."""
+    assert invoke("compile", "mine.py:pick", "-o", "pick.o").exit_code == 0
+    words = ("check", "pick.o", "--argument", "n=5")
+    done = invoke(*words)
+    lines = done.output.splitlines()
+    assert lines[0] == "pick: no hazards in 1 blocks, if memory holds what is assumed"
+    assert "takes bytes 0 to 19 of numbers for zeros [block (0, 0, 0)]" in lines[1]
+    assert lines[-1] == "To check it with what memory really holds: --data NAME=FILE"
+    assert done.exit_code == 0
+    np.save(folder / "numbers.npy", np.arange(5, dtype=np.int32))
+    (folder / "numbers.bin").write_bytes(bytes(20))
+    for name in ("numbers.npy", "numbers.bin"):
+        done = invoke(*words, "--data", f"numbers={name}")
+        assert done.output.splitlines()[0] == "pick: no hazards in 1 blocks"
+        assert "assumed" not in done.output
+        assert "--data" not in done.output
+    np.save(folder / "numbers.npy", np.arange(5))
+    (folder / "cut.npy").write_bytes(b"NUMPY")
+    for data, message in (
+        ("numbers=numbers.npy", "--data of numbers must be an array of int32, not int64"),
+        ("numbers=cut.npy", "--data must be a .npy file, not 'cut.npy'"),
+        ("numbers=none.npy", "NAME=FILE with an existing file, not 'numbers=none.npy'"),
+        ("numbers", "--data must be NAME=FILE with an existing file, not 'numbers'"),
+        ("number=numbers.bin", "a pointer of pick, not 'number'; did you mean 'numbers'?"),
+        ("n=numbers.bin", "--data must name a pointer of pick, not 'n'"),
+    ):
+        done = invoke(*words, "--data", data)
+        assert (done.exit_code, message in " ".join(done.output.split())) == (2, True), done.output
+
+
 @pytest.mark.usefixtures("halve")
 @pytest.mark.parametrize(
     ("words", "status", "message"),
@@ -109,7 +146,7 @@ def test_hazards_are_reported(folder: Path) -> None:
         ("compile mine.py -o a.o", 2, "must be MODULE:KERNEL, not 'mine.py'"),
         ("compile min.py:halve -o a.o", 2, "Python file, not 'min.py'; did you mean 'mine.py' or"),
         ("compile mine.py:halv -o a.o", 2, "mine.py, not 'halv'; did you mean 'halve'?"),
-        ("compile mine.py:q -o a.o", 2, "not 'q'; it has halve, unbounded"),
+        ("compile mine.py:q -o a.o", 2, "not 'q'; it has halve, unbounded, pick"),
         ("compile mine.py:number -o a.o", 2, "function under @kernel"),
         ("compile broken.py:x -o a.o", 1, "broken.py cannot be imported: ZeroDivisionError:"),
         ("compile nowhere:x -o a.o", 1, "nowhere cannot be imported: ModuleNotFoundError:"),

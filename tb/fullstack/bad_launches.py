@@ -23,6 +23,7 @@ AXPY = objects.axpy()
 FILE = write_object(AXPY)
 OTHER_ABI = write_object(replace(AXPY, abi=(ABI_MAJOR + 1, 0)))
 TOO_LARGE = replace(AXPY, buffers=BufferUse(ub=1 << 16))
+UNDECLARED = replace(objects.leak(fill=True), ram_bytes=3)
 
 
 def refused(name: str, call: Call, message: str) -> Case:
@@ -46,6 +47,9 @@ LAUNCHES: list[Case] = [
     refused("load cut", lambda t: t.device.load(FILE[:-40]), "source must be a kernel object"),
     refused("load other ABI", lambda t: t.device.load(OTHER_ABI), "kernel must be made for ABI"),
     refused("load large", lambda t: t.device.load(TOO_LARGE), "source must use at most .* ub"),
+    refused(
+        "load undeclared", lambda t: t.device.load(UNDECLARED), "ram_bytes must be at least the 4"
+    ),
     refused("module of None", lambda _: Module(None, FILE), "device must be a Device"),
     refused("kernel name", lambda t: t.module.kernel("x"), "name must be one of axpy, not 'x'"),
     refused("replace garbage", lambda t: t.module.replace(b""), "source must be a kernel object"),

@@ -1,5 +1,7 @@
 """Kernel objects for the full stack's tests, from hand-made code."""
 
+from typing import Any
+
 from abi.core import CommandOpcode, Pipe
 from abi.kernel_object import ArgumentKind, ElementType
 from runtime.toolchain.assembler import Assembler
@@ -31,7 +33,8 @@ def failing(block: int, loops: int = 0) -> tuple[KernelObject, int]:
 def leak(fill: bool) -> KernelObject:
     """See `tb.firmware.kernels.leak`."""
     out = Argument("out", ArgumentKind.POINTER, 0, ElementType.UINT8)
-    return KernelObject("leak", kernels.leak(fill), arguments=(out,), buffers=BufferUse(ub=6))
+    uses: dict[str, Any] = {"buffers": BufferUse(ub=6), "ram_bytes": 20}
+    return KernelObject("leak", kernels.leak(fill), arguments=(out,), **uses)
 
 
 def illegal() -> KernelObject:

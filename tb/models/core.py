@@ -38,6 +38,7 @@ from runtime.toolchain.events import (
     Trap,
 )
 from runtime.toolchain.interpreter import ScalarInterpreter
+from runtime.toolchain.scalar_memory import Placed
 from tb.models.pipes import AddressFaultError, PipesModel
 
 __all__ = [
@@ -242,11 +243,13 @@ class Execution:
         self._model = model
         self._start = start
         code = model.readable(start.code, start.code_bytes)
-        self._present = len(code)
         self._scalar = model.interpreter(code, lambda: model.core_cycles + self._time)
-        self._arguments = model.readable(start.arguments, start.argument_bytes)
         self._scalar.start(
-            entry=start.entry, arguments=self._arguments, grid=start.grid, block=start.block
+            entry=start.entry,
+            arguments=Placed(start.arguments, start.argument_bytes),
+            grid=start.grid,
+            block=start.block,
+            code=Placed(start.code, start.code_bytes),
         )
         self._began = self._scalar.retired
         self._time = MEMORY_LATENCY
@@ -307,7 +310,7 @@ class Execution:
                 self._time = max(self._time, *self._free.values())
                 return isinstance(event, Exit)
             case Trap():
-                raise self._trap(event)
+                raise _FaultError(event.status, event.pipe, event.pc, event.address)
             case Paused():
                 pass
         return False
@@ -362,16 +365,6 @@ class Execution:
             if queue:
                 return _FaultError(Status.FLAG_DEADLOCK, pipe, queue[0].issue.pc)
         return _FaultError(Status.FLAG_DEADLOCK, Pipe.SCALAR, pc)
-
-    def _trap(self, trap: Trap) -> _FaultError:
-        status, address = trap.status, trap.address
-        start = self._start
-        unreadable = self._present <= trap.pc < start.code_bytes and trap.pc == address
-        if status is Status.ADDRESS_FAULT and unreadable:
-            # The kernel has an instruction there, but its line cannot be read.
-            address = start.code + trap.pc & -LINE_BYTES
-            status = self._model.status_of(address) or status
-        return _FaultError(status, trap.pipe, trap.pc, address)
 
     @property
     def counts(self) -> dict[str, int]:

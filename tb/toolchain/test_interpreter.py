@@ -25,6 +25,7 @@ from runtime.toolchain.events import (
     Trap,
 )
 from runtime.toolchain.interpreter import ScalarInterpreter
+from runtime.toolchain.scalar_memory import Placed
 from runtime.toolchain.source import assemble
 
 EDGES = (0, 1, 2, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0xFFFF_FFFE, 31, 32)
@@ -251,6 +252,10 @@ def test_window() -> None:
     """Loads and stores of global memory behind base register 15."""
     memory: dict[int, int] = {0x1_0000_0104 + i: 0x80 + i for i in range(4)}
 
+    def read(address: int, nbytes: int) -> bytes:
+        assert (address % 64, nbytes) == (0, 64)
+        return bytes(memory.get(address + i, 0) for i in range(nbytes))
+
     def write(address: int, raw: bytes) -> None:
         memory.update({address + i: byte for i, byte in enumerate(raw)})
 
@@ -270,11 +275,7 @@ def test_window() -> None:
         npu.exit
         """
     )
-    interpreter = _interpreter(
-        code,
-        read=lambda address, nbytes: bytes(memory[address + i] for i in range(nbytes)),
-        write=write,
-    )
+    interpreter = _interpreter(code, read=read, write=write)
     assert isinstance(interpreter.run(), Exit)
     assert interpreter.registers[10:13] == [0x83828180, 0xFFFFFF81, 0x8382]
     assert {a - 0x1_0000_0100: b for a, b in memory.items()} == {
@@ -304,8 +305,32 @@ def test_window() -> None:
         ("lb a1, 4(zero)", Status.ADDRESS_FAULT, 0, 4),
         ("lw a1, 0(sp)", Status.ADDRESS_FAULT, 0, RAM_BASE + RAM_BYTES),
         ("sh a1, -1(sp)", Status.MISALIGNED, 0, RAM_BASE + RAM_BYTES - 1),
-        ("lui t0, 0x80000\nlw a1, 8(t0)", Status.ADDRESS_FAULT, 4, 8),
-        ("lui t0, 0x80000\nsb a1, 9(t0)", Status.ADDRESS_FAULT, 4, 9),
+        ("lui t0, 0x80000\nlw a1, 72(t0)", Status.ADDRESS_FAULT, 4, 64),
+        ("lui t0, 0x80000\nsb a1, 73(t0)", Status.ADDRESS_FAULT, 4, 64),
+        # Of two faults, the one that the hardware finds first.
+        ("lw a1, 2(sp)", Status.MISALIGNED, 0, RAM_BASE + RAM_BYTES + 2),
+        ("lui t0, 0x80000\nlw a1, 6(t0)", Status.MISALIGNED, 4, 0x8000_0006),
+        # npu.base beyond 48 bits, a window that is misaligned or ends beyond them, or both.
+        ("lui t0, 16\nnpu.base 3, a0, t0", Status.ADDRESS_FAULT, 4, 0x1_0000_2000_0000),
+        (
+            "li t0, 3\nnpu.base 15, t0, zero\nlui t1, 0x80000\nlh a1, 4(t1)",
+            Status.MISALIGNED,
+            12,
+            7,
+        ),
+        (
+            "li t0, 0xffffffc0\nli t1, 0xffff\nnpu.base 15, t0, t1\nlui t2, 0x80000\n"
+            "sb a1, 127(t2)",
+            Status.ADDRESS_FAULT,
+            20,
+            0x1_0000_0000_0000,
+        ),
+        (
+            "li t0, 0xffffffc1\nli t1, 0xffff\nnpu.base 15, t0, t1\nlui t2, 0x80000\nlw a1, 64(t2)",
+            Status.MISALIGNED,
+            20,
+            0x1_0000_0000_0001,
+        ),
     ],
 )
 def test_traps(text: str, status: Status, pc: int, address: int) -> None:
@@ -315,6 +340,95 @@ def test_traps(text: str, status: Status, pc: int, address: int) -> None:
     trap = interpreter.run()
     assert isinstance(trap, Trap)
     assert (trap.status, trap.pc, trap.address, trap.pipe) == (status, pc, address, Pipe.SCALAR)
+
+
+@pytest.mark.parametrize(
+    ("text", "retired", "link"),
+    [
+        ("nop\njal a1, 4098", 1, 0),
+        ("nop\njalr a1, 2(zero)", 1, 0),
+        ("nop\nbeq zero, zero, 4098", 1, 0),
+        ("nop\njal a1, 4096", 2, 8),
+        ("nop\njalr a1, 2044(zero)", 2, 8),
+        ("nop\nbeq zero, zero, 4096", 2, 0),
+    ],
+)
+def test_jumps_to_nowhere(text: str, retired: int, link: int) -> None:
+    """A misaligned jump does not happen and leaves its link; one to nowhere ends, then traps."""
+    interpreter = _interpreter(assemble(text))
+    trap = interpreter.run()
+    assert isinstance(trap, Trap)
+    assert (interpreter.retired, interpreter.registers[11]) == (retired, link)
+    assert interpreter.pc == trap.pc
+    interpreter.start()
+    if retired == 2:
+        assert interpreter.run(2) == Paused(trap.pc)
+        assert interpreter.run() == Trap(Status.ADDRESS_FAULT, trap.pc, trap.pc)
+
+
+def test_running_over_the_end_after_a_jump_to_nowhere() -> None:
+    """What one block jumped to is not where the next one runs out of code."""
+    interpreter = _interpreter(assemble("npu.get a1, BLOCK_X\nbeqz a1, 2048\nnop"))
+    assert interpreter.run() == Trap(Status.ADDRESS_FAULT, 2048, 2048)
+    interpreter.start(block=(1, 0, 0), grid=(2, 1, 1))
+    assert interpreter.run() == Trap(Status.ADDRESS_FAULT, 12, 12)
+
+
+def test_held_lines() -> None:
+    """Code, arguments and window hold a line each, until fence or barrier; a store through the
+    window forgets the window's only."""
+    text = """
+        npu.base 15, zero, s0
+        lui  t0, 0x80000
+        li   t1, 7
+        lw   a1, 0(a0)
+        lw   a2, 0(t0)
+        sw   t1, 0(t0)
+        lw   a3, 0(a0)
+        lw   a4, 0(t0)
+        {between}
+        lw   a5, 0(a0)
+        npu.exit
+    """
+    for between, last in (("nop", 5), ("fence", 7), ("npu.barrier", 7)):
+        memory = bytearray(128)
+        memory[0] = 5
+
+        def write(address: int, raw: bytes, memory: bytearray = memory) -> None:
+            memory[address : address + len(raw)] = raw
+
+        interpreter = _interpreter(
+            assemble(text.format(between=between)),
+            read=lambda address, nbytes, memory=memory: bytes(memory[address : address + nbytes]),
+            write=write,
+        )
+        interpreter.start(arguments=Placed(0, 4))
+        while not isinstance(interpreter.run(), Exit):
+            pass
+        assert interpreter.registers[11:16] == [5, 5, 5, 7, last]
+
+
+def test_where_code_and_arguments_lie() -> None:
+    """64-aligned, or the block traps at its entry; lines that cannot be read trap when used."""
+    code = assemble("lw a1, 64(a0)\n" + "nop\n" * 15)
+    interpreter = _interpreter(code)
+    whole, aligned = Placed(0x1000, 64), Placed(0x2000, 128)
+    for placed, arguments, entry, address in (
+        (Placed(0x1020, 64), aligned, 4, 0x1020),
+        (whole, Placed(0x2008, 0), 4, 0x2008),
+        (Placed(0x1020, 64), Placed(0x2008, 0), 0, 0x1020),
+        (Placed(0x1020, 64), Placed(0x2008, 0), 6, 6),
+    ):
+        interpreter.start(entry=entry, code=placed, arguments=arguments)
+        assert interpreter.run() == Trap(Status.MISALIGNED, entry, address)
+    interpreter.start(code=whole, arguments=aligned)
+    assert interpreter.run() == Trap(Status.ADDRESS_FAULT, 0, 0x2040)
+    for nbytes, address in ((64, 64), (67, 64), (68, 0x1040)):
+        interpreter.start(entry=4, code=Placed(0x1000, nbytes), arguments=aligned)
+        assert interpreter.run() == Trap(Status.ADDRESS_FAULT, 64, address)
+    top = Placed((1 << 48) - 64, 128)
+    interpreter.start(entry=4, code=top, arguments=aligned)
+    assert interpreter.run() == Trap(Status.ADDRESS_FAULT, 64, 1 << 48, reason="beyond 48 bits")
 
 
 def test_not_taken_branch_to_nowhere() -> None:

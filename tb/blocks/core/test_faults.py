@@ -127,10 +127,12 @@ async def unreadable_code(dut: Any) -> None:
         (END_OF_MEMORY, Status.ADDRESS_FAULT),
         ((1 << 48) - 64, Status.ADDRESS_FAULT),
     ):
-        await bench.place(code, base=base)
+        start = await bench.place(code, base=base)
         await bench.launch()
         assert await bench.finished() == {"status": status, "pipe": Pipe.SCALAR, "pc": 0}
         assert await bench.read("fault_address") == base
+        result = bench.model.run(start)
+        assert (result.status, result.pc, result.address) == (status, 0, base)
     second = HBM_BASE + CODE_OFFSET + LINE_BYTES
     for error, status in (
         (LineError.BUS, Status.BUS_ERROR),

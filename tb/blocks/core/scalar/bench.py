@@ -8,12 +8,23 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
 
-from abi.address import HBM_BASE
+from abi.address import HBM_BASE, LINE_BYTES
 from abi.core import Pipe
+from abi.status import Status
 from rtl.core.dispatch import DISPATCH, FLAG_OPERATION, SCALAR_FAULT
 from rtl.core.scalar.unit import ScalarUnit
-from runtime.toolchain.events import Barrier, Exit, FlagSet, FlagWait, Issue, Trap
+from rtl.memory.port import LineError
+from runtime.toolchain.events import (
+    Barrier,
+    Exit,
+    FlagSet,
+    FlagWait,
+    Issue,
+    MemoryFaultError,
+    Trap,
+)
 from runtime.toolchain.interpreter import ScalarInterpreter
+from runtime.toolchain.scalar_memory import Placed
 from tb.blocks.memory.agents import LineMemory, ReadTarget, WriteTarget
 from tb.blocks.streams import StreamSink, reset_dut, unpack
 
@@ -22,6 +33,7 @@ __all__ = [
     "CODE",
     "DATA",
     "DATA_BYTES",
+    "MEMORY_BYTES",
     "Outcome",
     "ScalarBench",
     "fault",
@@ -176,14 +188,32 @@ class ScalarBench:
         entry: int = 0,
         grid: tuple[int, int, int] = (1, 1, 1),
         block: tuple[int, int, int] = (0, 0, 0),
+        inputs: Mapping[str, int] | None = None,
     ) -> Outcome:
         """Run on unit and interpreter: events, end, instructions and memory must be the same."""
         named: dict[str, Any] = {"entry": entry, "grid": grid, "block": block}
-        got = await self.run(code, arguments=arguments, **named)
+        got = await self.run(code, arguments=arguments, inputs=inputs, **named)
+        values = {
+            "code": CODE,
+            "code_bytes": len(code),
+            "arguments": ARGUMENTS,
+            "argument_bytes": len(arguments),
+            "cycles": 0,
+            **(inputs or {}),
+        }
         machine = ScalarInterpreter(
-            code, read=self._read, write=self._write, ram=self.ram, core=CORE
+            self._readable(values["code"], values["code_bytes"]),
+            read=self._read,
+            write=self._write,
+            ram=self.ram,
+            core=CORE,
+            cycles=lambda: values["cycles"],
         )
-        machine.start(arguments=arguments, **named)
+        machine.start(
+            code=Placed(values["code"], values["code_bytes"]),
+            arguments=Placed(values["arguments"], values["argument_bytes"]),
+            **named,
+        )
         expected = self._expect(machine)
         assert got.fault == expected.fault
         assert got.issued == expected.issued
@@ -197,9 +227,29 @@ class ScalarBench:
         return f"{at.size} bytes differ, from {at[0]:#x} to {at[-1]:#x}"
 
     def _read(self, address: int, nbytes: int) -> bytes:
+        self._check_line(address)
         return self.expected[address - HBM_BASE :][:nbytes].tobytes()
 
+    def _check_line(self, address: int) -> None:
+        """Fail as the memory of the unit does."""
+        match self.memory.error_of(address // LINE_BYTES):
+            case LineError.BUS:
+                raise MemoryFaultError(Status.BUS_ERROR, address)
+            case LineError.ADDRESS:
+                raise MemoryFaultError(Status.ADDRESS_FAULT, address)
+
+    def _readable(self, address: int, nbytes: int) -> bytes:
+        """Bytes of memory, up to the first line that cannot be read."""
+        lines = []
+        for line in range(address, address + nbytes, LINE_BYTES):
+            try:
+                lines.append(self._read(line, LINE_BYTES))
+            except MemoryFaultError:
+                break
+        return b"".join(lines)[:nbytes]
+
     def _write(self, address: int, raw: bytes) -> None:
+        self._check_line(address)
         self.expected[address - HBM_BASE :][: len(raw)] = np.frombuffer(raw, np.uint8)
 
     @staticmethod

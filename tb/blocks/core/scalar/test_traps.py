@@ -204,6 +204,8 @@ async def jumps(dut: Any) -> None:
         ({"entry": 6}, 6),
         ({"code": CODE + 4}, CODE + 4),
         ({"arguments": ARGUMENTS + 32}, ARGUMENTS + 32),
+        ({"arguments": ARGUMENTS + 32, "code": CODE + 4}, CODE + 4),
+        ({"arguments": ARGUMENTS + 32, "code": CODE + 4, "entry": 6}, 6),
     ):
         outcome = await bench.run(code, inputs=inputs)
         assert outcome.fault == fault(Status.MISALIGNED, inputs.get("entry", 0), address)
