@@ -1,5 +1,6 @@
 """Operations element by element."""
 
+from driver import tracing
 from runtime.arguments import refuse
 from runtime.kernels.element_source import (
     BINARY,
@@ -11,8 +12,10 @@ from runtime.kernels.element_source import (
     scale_source,
     unary_source,
 )
+from runtime.kernels.requantise_source import PIECE, requantise_source
+from runtime.kernels.tiling import divide_up
 from runtime.memory import DeviceArray
-from runtime.operations.launch import Operands, run
+from runtime.operations.launch import Operands, check_flag, check_requantise, run
 from runtime.stream import Stream
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "reciprocal",
     "reciprocal_root",
     "relu",
+    "requantise",
     "scale",
     "sigmoid",
     "subtract",
@@ -222,3 +226,25 @@ def dequantise(
     result = operands.result(out, x.shape, "float32")
     run(operands, dequantise_source, (x.dtype.name,), _blocks(x), x, result, x.size, factor)
     return result
+
+
+def requantise(
+    x: DeviceArray,
+    multiplier: int,
+    shift: int,
+    relu: bool = False,
+    out: DeviceArray | None = None,
+    stream: Stream | None = None,
+) -> DeviceArray:
+    """int8 of int32: `clip((x * multiplier + (1 << shift >> 1)) >> shift, -128, 127)`, after
+    `max(x, 0)` if `relu`; multiplier from 0 to 2**31 - 1, shift from 0 to 62."""
+    with tracing.span("api", "requantise"):
+        operands = Operands("x", x, stream)
+        operands.add("x", x, ["int32"])
+        scale = check_requantise("requantise", (multiplier, shift))
+        assert scale is not None
+        positive = check_flag("relu", relu)
+        result = operands.result(out, x.shape, "int8")
+        pieces = divide_up(x.size, PIECE)
+        run(operands, requantise_source, (positive,), pieces, x, result, x.size, *scale)
+        return result

@@ -1,7 +1,6 @@
 """Operations that slide a window over images, NHWC."""
 
 from runtime.arguments import check_integer, refuse
-from runtime.kernels.gemm import check_requantise
 from runtime.kernels.window_source import (
     Convolution,
     Pooling,
@@ -9,7 +8,7 @@ from runtime.kernels.window_source import (
     pooling_source,
 )
 from runtime.memory import DeviceArray
-from runtime.operations.launch import Operands, run
+from runtime.operations.launch import Operands, check_requantise, run
 from runtime.stream import Stream
 
 __all__ = ["conv2d", "max_pool2d", "mean_pool2d"]

@@ -14,7 +14,7 @@ from runtime.kernels.element_source import (
     quantise_source,
     unary_source,
 )
-from runtime.kernels.matrix_source import MatrixProduct, matrix_source
+from runtime.kernels.matrix_source import MatrixProduct, Tiling, matrix_source
 from runtime.kernels.row_source import (
     REDUCTIONS,
     ROWS,
@@ -40,8 +40,8 @@ __all__ = [
     "OperatorPlan",
     "plan_convolution",
     "plan_elementwise",
+    "plan_gemm",
     "plan_layer_norm",
-    "plan_matmul",
     "plan_pooling",
     "plan_reduction",
     "plan_softmax",
@@ -125,20 +125,20 @@ def _check(**sizes: int) -> None:
             raise ValueError(f"{name} must be at least 1, not {size!r}")
 
 
-def plan_matmul(m: int, n: int, k: int, dtype: str, chip: Chip) -> OperatorPlan:
+def plan_gemm(m: int, n: int, k: int, dtype: str, chip: Chip) -> OperatorPlan:
     """(m, k) by (k, n) on the Cube, int8 or bfloat16 operands.
 
     Raises:
         ValueError: a size is below 1, there is no such type, or no tiles fit the buffers.
     """
     plan = plan_matrix_product(m, n, k, dtype, chip)
-    code = _compiled_product(plan.product, chip.buffers)
+    code = _compiled_product(plan.product, plan.tiling, chip.buffers)
     launch = plan.launch(code)
     timeline = plan.timeline or launch.estimate(chip)
-    tiles = plan.product
+    tiles = plan.tiling
     text = (
         f"tiles of {tiles.m} x {tiles.n}, chunks of {tiles.k} along k, "
-        f"{plan.tiles_per_block} tiles in a block, {plan.blocks} blocks"
+        f"{min(tiles.rows, m)} x {min(tiles.columns, n)} in a block, {plan.blocks} blocks"
     )
     unit = "int8 Cube" if dtype == "int8" else "bf16 Cube"
     return OperatorPlan(
@@ -147,8 +147,8 @@ def plan_matmul(m: int, n: int, k: int, dtype: str, chip: Chip) -> OperatorPlan:
 
 
 @lru_cache(maxsize=64)
-def _compiled_product(product: MatrixProduct, buffers: CoreBuffers) -> KernelObject:
-    return matrix_source(product).compile(buffers)
+def _compiled_product(product: MatrixProduct, tiling: Tiling, buffers: CoreBuffers) -> KernelObject:
+    return matrix_source(product, tiling).compile(buffers)
 
 
 def plan_elementwise(name: str, n: int, chip: Chip) -> OperatorPlan:

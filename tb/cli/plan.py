@@ -85,7 +85,7 @@ def plan() -> None:
 @_options
 def gemm(m: int, n: int, k: int, dtype: str, cores: int, as_json: bool) -> None:
     """A product of (M, K) by (K, N), with the best tiling."""
-    _show(lambda chip: operators.plan_matmul(m, n, k, dtype, chip), cores, as_json)
+    _show(lambda chip: operators.plan_gemm(m, n, k, dtype, chip), cores, as_json)
 
 
 @plan.command()

@@ -70,14 +70,14 @@ def test_products(device: Device, shape: tuple[int, int, int], dtype: str) -> No
     m, n, k = shape
     plan = plan_matrix_product(m, n, k, dtype, chip_of(device))
     assert plan.timeline is not None
-    module = Module(device, matrix_source(plan.product).compile(core_buffers(device)))
+    code = matrix_source(plan.product, plan.tiling).compile(core_buffers(device))
+    module = Module(device, code)
     element: Any = np.int8 if dtype == "int8" else np.uint16
     a, b = device.zeros((m, k), element), device.zeros((k, n), element)
     out = device.zeros((m, n), np.int32 if dtype == "int8" else np.float32)
-    numbers = (m, n, k, k, n, n, 1, 0, plan.tiles_per_block)
 
     def work() -> None:
-        module.kernel().launch(plan.blocks, a, b, None, out, *numbers)
+        module.kernel().launch(plan.blocks, a, b, out)
 
     check(f"{shape} {dtype}", plan.timeline, measure(device, work))
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from abi.core import Pipe
 from rtl.config import NpuConfig
-from runtime.kernels.matrix_source import MatrixProduct
+from runtime.kernels.matrix_source import Tiling
 from runtime.kernels.window_source import Convolution, Pooling
 from runtime.operations import launch as library
 from runtime.planner import operators
@@ -34,14 +34,14 @@ def test_the_reference_chip() -> None:
 
 
 def test_a_large_product_keeps_the_cube_busy() -> None:
-    plan = operators.plan_matmul(256, 256, 256, "int8", ONE)
+    plan = operators.plan_gemm(256, 256, 256, "int8", ONE)
     assert plan.timeline.macs == 256**3
     assert plan.timeline.limiter is Pipe.CUBE
     assert 0.9 < plan.operations / plan.timeline.core_cycles / 256 < 1
 
 
 def test_two_cores_share_a_product() -> None:
-    one, two = (operators.plan_matmul(256, 256, 256, "int8", c) for c in (ONE, REFERENCE))
+    one, two = (operators.plan_gemm(256, 256, 256, "int8", c) for c in (ONE, REFERENCE))
     assert one.timeline.cycles / 2 < two.timeline.cycles < 0.6 * one.timeline.cycles
     assert two.timeline.macs == one.timeline.macs
 
@@ -54,24 +54,25 @@ def test_tilings_fit_and_cover(shape: tuple[int, int, int], dtype: str) -> None:
     m, n, k = shape
     # Rows are not padded; columns and k are, to the Cube's sixteen.
     assert plan.timeline.macs == m * -(-n // 16) * 16 * -(-k // 16) * 16
-    tiles = -(-m // plan.product.m) * -(-n // plan.product.n)
-    assert (plan.blocks - 1) * plan.tiles_per_block < tiles <= plan.blocks * plan.tiles_per_block
+    tiling = plan.tiling
+    assert (tiling.rows % tiling.m, tiling.columns % tiling.n) == (0, 0)
+    assert plan.blocks == -(-m // tiling.rows) * -(-n // tiling.columns)
 
 
 def test_the_formula_is_near_the_simulation() -> None:
     for shape in ((512, 128, 256), (64, 64, 64), (128, 64, 1024)):
         plan = plan_matrix_product(*shape, "int8", ONE)
-        formula = formula_cycles(*shape, plan.product, ONE)
+        formula = formula_cycles(plan.product, plan.tiling, ONE)
         assert formula == pytest.approx(plan.cycles, rel=0.25)
 
 
 def test_the_choice_beats_others() -> None:
     best = plan_matrix_product(128, 128, 128, "int8", ONE, simulate=False)
     assert best.timeline is None
-    assert best.product == plan_matrix_product(128, 128, 128, "int8", ONE, simulate=False).product
+    assert best.tiling == plan_matrix_product(128, 128, 128, "int8", ONE, simulate=False).tiling
     for rows in (16, 128):
-        other = MatrixProduct(rows, 16, 64, "int8", "int32")
-        assert formula_cycles(128, 128, 128, other, ONE) > best.cycles
+        other = Tiling(rows, 16, 64, 128, 128)
+        assert formula_cycles(best.product, other, ONE) > best.cycles
 
 
 def test_what_cannot_be_planned() -> None:
