@@ -15,6 +15,7 @@ from itertools import pairwise
 from abi.core import FLAGS, CommandOpcode, Pipe
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Buffer, Command, FlagUse, Loop, Node, commands_in
+from runtime.compiler.scalar import Constant
 
 __all__ = ["Primed", "buffers_of", "synchronise"]
 
@@ -145,7 +146,13 @@ def _phases(items: list[Node], buffer: Buffer) -> list[_Phase]:
 def _inside(node: Node, buffer: Buffer) -> list[Command]:
     """The commands of a buffer in a loop, if each of the loop's runs comes to them, and there is
     at least one."""
-    if not isinstance(node, Loop) or node.start.highest >= node.stop.lowest:
+    if not isinstance(node, Loop):
+        return []
+    # Only numbers: bounds of other scalars may be what a tile of that size promises where it is.
+    start, stop = node.start, node.stop
+    if not (isinstance(start, Constant) and isinstance(stop, Constant)):
+        return []
+    if start.value >= stop.value:
         return []
     commands = [inner for inner in commands_in(node) if _uses(inner, buffer)]
     return commands if all(inner in node.body.nodes for inner in commands) else []

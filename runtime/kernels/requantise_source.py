@@ -8,7 +8,7 @@ from runtime.compiler.kernel import KernelSource, kernel
 
 __all__ = ["PIECE", "requantise_source"]
 
-PIECE = 4096
+PIECE = 1024
 """Elements that are loaded in one go."""
 
 

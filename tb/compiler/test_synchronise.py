@@ -70,6 +70,27 @@ def test_a_loop_that_does_not_run_keeps_the_flags_in_order() -> None:
     assert core.commands == 2 + 4
 
 
+def test_a_size_is_no_promise_for_a_loop() -> None:
+    """A tile of a size says that it is not 0 there, not that a loop over it runs."""
+
+    @kernel(a="int8*", number="int32*", out="int32*")
+    def summed(k: KernelBuilder, a: Any, number: Any, out: Any) -> None:
+        steps = k.fetch(number, 0, highest=16)
+        with k.when(steps):
+            k.load(a, 0, steps, memory=Memory.L1)
+        sums = k.accumulator(16, 16)
+        for i in k.range(steps):
+            left, right = (k.load(a, 0, (16, 16), stride=16, memory=Memory.L1) for _ in range(2))
+            k.dot(sums, left, right, first=i.is_zero())
+        k.store_sums(out, 0, sums, stride=16)
+
+    core = ScheduledCore(seed=1, memory_bytes=1 << 16)
+    places = [core.place(np.zeros(1024, np.int32)) for _ in range(3)]
+    core.run(summed.compile(BUFFERS), places)
+    # The store, and a NOP of the Cube.
+    assert core.commands == 2
+
+
 def test_flags_that_others_imply_are_left_out() -> None:
     product = MatrixProduct(32, 32, 256, "int8", "int32")
     code = matrix_source(product, Tiling(16, 32, 64, 32, 32)).compile(BUFFERS)

@@ -253,7 +253,7 @@ def run_requantise(
     assert set(memory.data[behind : behind + 32]) == {GUARD}
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 4095, 4096, 4097, 70_000])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1023, 1024, 1025, 70_000])
 @pytest.mark.parametrize("relu", [False, True])
 def test_requantisation_is_exact(count: int, relu: bool) -> None:
     x = np.random.default_rng(count).integers(-(2**31), 2**31, count).astype(np.int32)
