@@ -5,11 +5,20 @@ from typing import Any
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.ir import Memory
 from runtime.compiler.kernel import KernelSource, kernel
+from runtime.kernels.tiling import Work, divide_up
 
-__all__ = ["PIECE", "requantise_source"]
+__all__ = ["PIECE", "requantise_source", "requantise_work"]
 
 PIECE = 1024
 """Elements that are loaded in one go."""
+
+PIECE_CYCLES = 1_500
+"""The most that a piece takes."""
+
+
+def requantise_work(n: int) -> Work:
+    """The work of requantising `n` elements."""
+    return Work(divide_up(n, PIECE), PIECE_CYCLES)
 
 
 def requantise_source(relu: bool) -> KernelSource:

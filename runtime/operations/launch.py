@@ -11,7 +11,7 @@ from runtime.arguments import check_integer, refuse
 from runtime.compiler.allocate import CoreBuffers
 from runtime.compiler.kernel import KernelSource
 from runtime.kernels.buffers import core_buffers
-from runtime.kernels.tiling import BLOCKS_PER_CORE
+from runtime.kernels.tiling import Work
 from runtime.memory import DeviceArray
 from runtime.module import Module
 from runtime.stream import Stream
@@ -160,13 +160,12 @@ def run(
     operands: Operands,
     factory: Factory,
     key: tuple[Hashable, ...],
-    blocks: int,
+    work: Work,
     *arguments: Any,
 ) -> None:
     """Launch a kernel whose blocks share any amount of work, as `launch`.
 
     Args:
-        blocks: pieces of work; the grid is this, or less.
+        work: what they share; it gives the grid.
     """
-    most = BLOCKS_PER_CORE * operands.device.info.cores
-    launch(operands, factory, key, max(1, min(blocks, most)), *arguments)
+    launch(operands, factory, key, work.blocks(operands.device.info.cores), *arguments)

@@ -3,9 +3,8 @@
 from driver import tracing
 from runtime.arguments import check_integer, refuse
 from runtime.kernels.buffers import core_buffers
-from runtime.kernels.element_source import TILE, convert_source
+from runtime.kernels.element_source import convert_source, element_work
 from runtime.kernels.matrix_source import MatrixProduct, matrix_source
-from runtime.kernels.tiling import divide_up
 from runtime.memory import DeviceArray
 from runtime.operations.launch import Operands, check_flag, check_requantise, launch, run
 from runtime.planner.chip import Chip
@@ -181,7 +180,7 @@ def _convert(
     operands = Operands("x", x, stream)
     operands.add("x", x, [names[source]])
     result = operands.result(out, x.shape, names[target])
-    run(operands, convert_source, types, divide_up(x.size, TILE), x, result, x.size)
+    run(operands, convert_source, types, element_work(x.size), x, result, x.size)
     return result
 
 

@@ -5,7 +5,9 @@ from runtime.kernels.window_source import (
     Convolution,
     Pooling,
     convolution_source,
+    convolution_work,
     pooling_source,
+    pooling_work,
 )
 from runtime.memory import DeviceArray
 from runtime.operations.launch import Operands, check_requantise, run
@@ -66,8 +68,8 @@ def conv2d(
     result = operands.result(out, size, output)
     multiplier, shift = scale or (0, 0)
     run(
-        operands, convolution_source, (shape,), images, x, w, bias, result, images, multiplier,
-        shift,
+        operands, convolution_source, (shape,), convolution_work(images, shape), x, w, bias, result,
+        images, multiplier, shift,
     )  # fmt: skip
     return result
 
@@ -88,7 +90,7 @@ def _pool(
     shape = Pooling(height, width, channels, side, step, kind, x.dtype.name)
     rows, columns = (height - side) // step + 1, (width - side) // step + 1
     result = operands.result(out, (images, rows, columns, channels), x.dtype.name)
-    run(operands, pooling_source, (shape,), images * rows, x, result, images)
+    run(operands, pooling_source, (shape,), pooling_work(images, shape), x, result, images)
     return result
 
 

@@ -1,7 +1,7 @@
 """Tilings of a matrix product: a formula looks at all of them, the simulation at the best."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
 
@@ -107,14 +107,14 @@ def plan_product(product: MatrixProduct, chip: Chip, *, simulate: bool = False) 
         if size < 1:
             raise ValueError(f"{name} must be at least 1, not {size!r}")
     ranked = sorted(
-        (formula_cycles(product, tiling, chip), index, tiling)
+        (_is_long(product, tiling, chip), formula_cycles(product, tiling, chip), index, tiling)
         for index, tiling in enumerate(tilings(product, chip))
     )
     if not ranked:
         raise ValueError(f"buffers must hold two tiles of 1 x 16 x 64, not {chip.buffers!r}")
     best: MatrixPlan | None = None
-    for cycles, _, whole in ranked[: FINALISTS if simulate else 1]:
-        tiling = _shortened(product, whole, chip, cycles)
+    for _, cycles, _, whole in ranked[: FINALISTS if simulate else 1]:
+        tiling = _shortened(product, whole, chip)
         timeline = None
         if simulate and _steps(product, tiling) <= MOST_STEPS:
             try:
@@ -141,18 +141,35 @@ def _launch(product: MatrixProduct, tiling: Tiling, code: KernelObject) -> Launc
     return Launch(code, (None,) * len(code.arguments), tiling.blocks(product))
 
 
-def _shortened(product: MatrixProduct, tiling: Tiling, chip: Chip, cycles: int) -> Tiling:
+def _block_cycles(product: MatrixProduct, tiling: Tiling, chip: Chip) -> int:
+    """Cycles of a block, by the formula."""
+    rounds = divide_up(tiling.blocks(product), chip.cores)
+    return formula_cycles(product, tiling, chip) // rounds
+
+
+def _is_long(product: MatrixProduct, tiling: Tiling, chip: Chip) -> bool:
+    """Whether even a block of a single tile would run for long: k is long, the tile large."""
+    single = replace(tiling, rows=tiling.m, columns=tiling.n, heads=1)
+    return _block_cycles(product, single, chip) > LONGEST_BLOCK
+
+
+def _shortened(product: MatrixProduct, tiling: Tiling, chip: Chip) -> Tiling:
     """The same tiles in more blocks, if one would run for long."""
-    tm, tn, tk = tiling.m, tiling.n, tiling.k
-    rows, columns, heads = tiling.rows, tiling.columns, tiling.heads
-    block = cycles // divide_up(tiling.blocks(product), chip.cores)
-    while block > LONGEST_BLOCK and heads > 1:
-        heads, block = divide_up(heads, 2), divide_up(block, 2)
-    while block > LONGEST_BLOCK and rows > tm:
-        rows, block = ceil_to(divide_up(rows, 2), tm), divide_up(block, 2)
-    while block > LONGEST_BLOCK and columns > tn:
-        columns, block = ceil_to(divide_up(columns, 2), tn), divide_up(block, 2)
-    return Tiling(tm, tn, tk, rows, columns, heads)
+    while _block_cycles(product, tiling, chip) > LONGEST_BLOCK:
+        if tiling.heads > 1:
+            tiling = replace(tiling, heads=divide_up(tiling.heads, 2))
+        elif tiling.rows > tiling.m:
+            tiling = replace(tiling, rows=_half(tiling.rows, tiling.m))
+        elif tiling.columns > tiling.n:
+            tiling = replace(tiling, columns=_half(tiling.columns, tiling.n))
+        else:
+            break
+    return tiling
+
+
+def _half(extent: int, tile: int) -> int:
+    """About half of it, in whole tiles, and less than all of it."""
+    return min(ceil_to(divide_up(extent, 2), tile), ceil_to(extent, tile) - tile)
 
 
 def tilings(product: MatrixProduct, chip: Chip) -> Iterator[Tiling]:

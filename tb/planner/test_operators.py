@@ -1,16 +1,21 @@
 """Plans of operators, and `glassnpu plan`."""
 
 import json
+from collections.abc import Callable
+from importlib import import_module
+from inspect import isfunction, signature
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import runtime.operations
 from abi.core import Pipe
 from rtl.config import NpuConfig
 from runtime.kernels.matrix_source import Tiling
 from runtime.kernels.window_source import Convolution, Pooling
-from runtime.operations import launch as library
+from runtime.memory import DeviceArray
 from runtime.planner import operators
 from runtime.planner.chip import Chip
 from runtime.planner.matrix import formula_cycles, plan_matrix_product
@@ -28,7 +33,6 @@ def invoke(*arguments: str) -> Result:
 def test_the_reference_chip() -> None:
     config = NpuConfig()
     assert chip_of(config, config.cores) == REFERENCE
-    assert operators.BLOCKS_PER_CORE == library.BLOCKS_PER_CORE
     with pytest.raises(ValueError, match="cores must be positive, not 0"):
         Chip(cores=0)
 
@@ -101,6 +105,53 @@ def test_operators_of_the_library() -> None:
     pool = operators.plan_pooling(2, Pooling(16, 16, 32, 2, 2, "max", "float32"), ONE)
     assert pool.bytes_moved == 4 * 32 * (2 * 16 * 16 + 2 * 8 * 8)
     assert operators.plan_reduction("sum", 16, 64, ONE).timeline.traffic["GM", "write"] == 64
+
+
+def operations() -> dict[str, Callable[..., object]]:
+    """The runtime's public operations: the functions of `runtime.operations` that give an array."""
+    found: dict[str, Callable[..., object]] = {}
+    for module in iter_modules(runtime.operations.__path__, "runtime.operations."):
+        public = import_module(module.name)
+        for name in public.__all__:
+            given = getattr(public, name)
+            if isfunction(given) and signature(given).return_annotation is DeviceArray:
+                found[name] = given
+    return found
+
+
+def test_each_operation_of_the_runtime_has_a_planner() -> None:
+    assert len(operations()) > 30
+    assert set(operators.OPERATIONS) == set(operations())
+
+
+def arguments(name: str) -> tuple[Any, ...]:
+    """Small sizes for the planner of an operation."""
+    conv = Convolution(8, 8, 16, 8, 3, 3, 1, 1, "int32", False)
+    given: dict[Callable[..., object], tuple[Any, ...]] = {
+        operators.plan_elementwise: (name, 3000),
+        operators.plan_reduction: (name.removeprefix("row_"), 9, 70),
+        operators.plan_convolution: (2, conv),
+        operators.plan_pooling: (2, Pooling(8, 8, 16, 2, 2, name.split("_")[0], "float32")),
+        operators.plan_gemm: (20, 30, 40, "int8"),
+        operators.plan_gemm_heads: (3, 20, 30, 40),
+    }
+    return given.get(operators.OPERATIONS[name], (9, 70))
+
+
+@pytest.mark.parametrize("name", operators.OPERATIONS)
+def test_each_planner_makes_a_plan(name: str) -> None:
+    plan = operators.OPERATIONS[name](*arguments(name), REFERENCE)
+    assert plan.timeline.traffic["GM", "read"] > 0
+    assert plan.timeline.traffic["GM", "write"] > 0
+    assert plan.timeline.cycles > REFERENCE.launch_cycles
+    assert plan.operations > 0 or plan.unit == "vector unit"
+
+
+def test_heads_are_products_in_one_launch() -> None:
+    one = operators.plan_gemm(64, 64, 128, "bfloat16", ONE)
+    heads = operators.plan_gemm_heads(6, 64, 64, 128, ONE)
+    assert heads.timeline.macs == 6 * one.timeline.macs
+    assert heads.timeline.cycles < 6 * one.timeline.cycles
 
 
 def test_a_plan_as_text() -> None:
