@@ -154,6 +154,33 @@ def test_the_library_yields_its_cores_within_the_limit(
     assert not [n for n in engine.firmware_bus.notes[notes:] if n[1] == "overdue"]
 
 
+def test_another_user_waits_for_the_scrubbing_besides(
+    device: Device, engine: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core's buffers hold data of another address space, so they are cleaned first."""
+    low = device.stream(priority=3)
+    submit = victims(device)["layer norm"]
+    expected = submit(low).numpy()
+    # Another session on the same device: only its address space matters here.
+    session: Any = device.client.session
+    monkeypatch.setattr(session, "_pasid", session._pasid + 1)
+    urgent = Urgent(device, engine)
+    submit(low)
+    low.synchronize()  # The cores hold its data again.
+    engine.clockwork.traces()
+    result = submit(low)
+    device.bus.wait_interrupt(0, device.bus.now() + random.Random(seed).randrange(15_000))
+    urgent.launch()
+    urgent.stream.synchronize()
+    low.synchronize()
+    events = hardware_events(engine.clockwork.traces())
+    latency, longest = urgent.latency(events), max(span.cycles for span in blocks_of(events))
+    print(f"{latency} cycles to a core, the longest block takes {longest}")
+    assert latency <= longest + HANDOVER
+    np.testing.assert_array_equal(result.numpy().view(np.uint8), expected.view(np.uint8))
+    urgent.check()
+
+
 def test_a_block_beyond_the_limit_is_named_in_the_trace(device: Device, engine: Any) -> None:
     """Nothing stops it, its results are right, and the firmware's note says who held the core."""
     loops = BLOCK_LIMIT // 3  # Of four cycles each.
