@@ -9,6 +9,7 @@ from enum import IntEnum
 from abi.record import Field, Owner, Record, reserved
 
 __all__ = [
+    "BLOCK_LIMIT",
     "COMMANDS",
     "COMMAND_BYTES",
     "CUBE_SIDE",
@@ -21,6 +22,7 @@ __all__ = [
     "NOP_COMMAND",
     "OPCODE_PIPE",
     "PIPES",
+    "PREEMPTION_LIMIT",
     "SAVE_COMMAND",
     "STORE_COMMAND",
     "VECTOR_COMMAND",
@@ -50,6 +52,16 @@ FLAGS = 32
 
 FLAG_MAXIMUM = 15
 """Largest count of a flag; one more set is FLAG_OVERFLOW."""
+
+BLOCK_LIMIT = 250_000
+"""Cycles within which a block ends: what kernels promise to those who wait for a core, for what
+runs is never interrupted. The runtime cuts the work of its library so; nobody enforces it."""
+
+PREEMPTION_LIMIT = BLOCK_LIMIT + 6_000
+"""Cycles from the doorbell of a kernel to the start of its first block, on a chip with two cores or
+more, if only kernels of lower bands run and their blocks keep to BLOCK_LIMIT. Besides a block that
+is fetching the packet, turns of the firmware, and scrubbing the core. The firmware notes a block
+that keeps a better band waiting for longer."""
 
 
 class Pipe(IntEnum):

@@ -3,6 +3,8 @@
 Source CORE, instance: number of the core: BEGIN (argument: number of the block in its grid) and
 END (status) of each block. Source PIPE, instance: 8 * core + pipe: BEGIN (PC of the npu.issue) and
 END (status, then that PC from bit 8) of each command but NOPs; spans of a pipe do not overlap.
+Source INTERRUPT, instance: the vector: BEGIN (the message's data) when a message leaves the pending
+bits to be written, END (status) when its write was answered, which is after the host has got it.
 """
 
 from enum import IntEnum

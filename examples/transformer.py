@@ -16,7 +16,7 @@ from transformer_model import ROUNDED, Block, draw_block, reference, tolerance
 
 from runtime import Device, DeviceArray
 from runtime.operations.elements import add, gelu, scale
-from runtime.operations.matrix import matmul, matmul_heads, to_bfloat16
+from runtime.operations.matrix import gemm, gemm_heads, to_bfloat16
 from runtime.operations.rows import add_row, layer_norm, softmax
 
 MATRICES = ("query", "key", "value", "output", "up", "down")
@@ -48,22 +48,22 @@ class DeviceBlock:
 
     def _attention(self, x: DeviceArray) -> DeviceArray:
         query, key, value = (
-            self._keep(name, matmul(x, self.weights[name], output="uint16"))
+            self._keep(name, gemm(x, self.weights[name], output="uint16"))
             for name in ("query", "key", "value")
         )
         sequence, width = x.shape
         # Each head has a part of the columns.
-        scores = matmul_heads(query, key, self.heads, transpose_b=True)
+        scores = gemm_heads(query, key, self.heads, transpose_b=True)
         rows = scale(scores, (width // self.heads) ** -0.5).reshape(self.heads * sequence, sequence)
         shares = to_bfloat16(softmax(rows)).reshape(self.heads, sequence, sequence)
         self._keep("shares", shares)
-        context = matmul_heads(shares, value, self.heads, side_by_side=True, output="uint16")
-        return matmul(self._keep("context", context), self.weights["output"])
+        context = gemm_heads(shares, value, self.heads, side_by_side=True, output="uint16")
+        return gemm(self._keep("context", context), self.weights["output"])
 
     def _mlp(self, x: DeviceArray) -> DeviceArray:
-        up = add_row(matmul(x, self.weights["up"]), self.weights["up_bias"])
+        up = add_row(gemm(x, self.weights["up"]), self.weights["up_bias"])
         hidden = self._keep("hidden", to_bfloat16(gelu(up)))
-        return add_row(matmul(hidden, self.weights["down"]), self.weights["down_bias"])
+        return add_row(gemm(hidden, self.weights["down"]), self.weights["down_bias"])
 
     def _keep(self, name: str, array: DeviceArray) -> DeviceArray:
         assert name in ROUNDED

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, fields
 
+from abi.core import BLOCK_LIMIT
+
 __all__ = ["CostTable", "FirmwareConfig"]
 
 
@@ -67,6 +69,9 @@ class FirmwareConfig:
 
     core_quantum: int = 50_000
     """A task gives a core back after this time if one of the same or a lower band waits for it."""
+
+    block_limit: int = BLOCK_LIMIT
+    """A block that keeps a better band without a core waiting for longer is noted in the trace."""
 
     steps_per_turn: int = 4
     """Scheduling decisions before events are looked at again."""

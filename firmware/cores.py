@@ -43,6 +43,12 @@ class Core:
     since: int = 0
     """When it last went from idle to work."""
 
+    wanted: int | None = None
+    """Since when a better band that has no core waits for this one; None: none does."""
+
+    overdue: bool = False
+    """The wait has been noted as too long."""
+
     ended: int = 0
     """CORE_BLOCKS as far as it is accounted for."""
 

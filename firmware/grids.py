@@ -4,7 +4,9 @@ A core that becomes idle goes to the best band that has blocks to issue, in turn
 While it works for a task it is given that task's next block ahead, unless somebody else is to
 have it: a better band at once (then the block that waits is taken back too), a task of the same
 band without a core if this one has several, anybody without a core after a quantum. What runs is
-never interrupted, so the longest wait is one block.
+never interrupted, so the longest wait is one block; on a chip with a single core two, for now and
+then a grant goes to whoever waits longest. Kernels promise blocks of BLOCK_LIMIT cycles. One that
+keeps a better band waiting for longer is noted in the trace.
 """
 
 from collections.abc import Iterator
@@ -38,6 +40,7 @@ class GridScheduler:
         """Make one decision; returns the queue whose task got a core or lost a block, or None if
         there is nothing to decide."""
         wanting = [queue for queue in self._sram.live() if self._wants(queue)]
+        self._watch(wanting)
         if not wanting:
             return None
         idle = [core for core in self._cores.all if core.idle]
@@ -116,6 +119,44 @@ class GridScheduler:
         return self._cores_of(holder) > 1 and any(
             queue.priority == holder.priority for queue in waiting
         )
+
+    # Waits.
+
+    def _watch(self, wanting: list[QueueState]) -> None:
+        """Keep since when a better band, without a core so far, waits for each core."""
+        waiting = [queue.priority for queue in wanting if not self._cores_of(queue)]
+        best = min(waiting, default=None)
+        for core in self._cores.all:
+            holder = core.queue if core.blocks else None
+            if holder is None or best is None or best >= holder.priority:
+                core.wanted, core.overdue = None, False
+            elif core.wanted is None:
+                core.wanted = self._port.now()
+
+    def deadline(self) -> int | None:
+        """When the next wait for a block becomes too long."""
+        limit = self._config.block_limit
+        cores = [core for core in self._cores.all if not core.overdue]
+        return min((core.wanted + limit for core in cores if core.wanted is not None), default=None)
+
+    def tick(self) -> None:
+        """Note the blocks that keep a better band waiting for too long."""
+        for core in self._cores.all:
+            if core.wanted is None or core.overdue or not core.blocks:
+                continue
+            waited = self._port.now() - core.wanted
+            if waited >= self._config.block_limit:
+                core.overdue = True
+                assert core.queue is not None
+                assert core.task is not None
+                self._port.note(
+                    "overdue",
+                    queue=core.queue.number,
+                    packet=core.task.packet.index,
+                    core=core.number,
+                    block=core.blocks[0],
+                    waited=waited,
+                )
 
     def _cores_of(self, queue: QueueState) -> int:
         return len(self._cores.working(queue.task)) if queue.task is not None else 0

@@ -290,7 +290,8 @@ class Scheduler:
 
     def deadline(self) -> int | None:
         """When the next task wants to be looked at, if any does."""
-        times = []
+        overdue = self._grids.deadline()
+        times = [] if overdue is None else [overdue]
         for queue in self._sram.live():
             task = queue.task
             if task is None:
@@ -306,7 +307,9 @@ class Scheduler:
         return min(times, default=None)
 
     def tick(self) -> None:
-        """Re-check waits that are due, and abort tasks that are over their time."""
+        """Re-check waits that are due, abort tasks that are over their time, note blocks that keep
+        others waiting for too long."""
+        self._grids.tick()
         now = self._port.now()
         for queue in self._sram.live():
             task = queue.task

@@ -34,11 +34,11 @@ from driver.errors import (
 from driver.kmd.probe import DeviceProperties
 from runtime.device import Device, MemoryInfo
 from runtime.event import Event
-from runtime.kernels.gemm import gemm
-from runtime.kernels.requantise import requantise
 from runtime.kernels.tiling import padded_macs
 from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray
 from runtime.module import Kernel, Module
+from runtime.operations.elements import requantise
+from runtime.operations.matrix import gemm
 from runtime.stream import Stream
 
 __all__ = [

@@ -163,7 +163,7 @@ class Kernel:
             limit = 0 if timeout is None else check_integer("timeout", timeout, 1, LARGEST_TIMEOUT)
             packed, used = self._pack(device, arguments)
             target.check()
-            resident = device.programs.get(("kernel", code.code), lambda: code.code, None, target)
+            resident = device.programs.get(code.code, target)
             device.programs.launch(
                 resident, blocks, packed, used, target, entry=code.entry, timeout=limit
             )

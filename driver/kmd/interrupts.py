@@ -7,6 +7,9 @@ from driver.registers import Registers
 
 __all__ = ["Interrupts"]
 
+TURN = 100
+"""Cycles between two looks of a host thread at what another one has received."""
+
 
 class Interrupts:
     """The vectors of the function.
@@ -22,6 +25,8 @@ class Interrupts:
         self._registers = registers
         self._vectors = vectors
         self.received = [0] * vectors
+        self._watched: set[int] = set()
+        """Vectors for whose message a host thread waits."""
 
     def enable(self) -> None:
         """Program and unmask each vector: vector v sends data v."""
@@ -35,9 +40,27 @@ class Interrupts:
         for vector in range(self._vectors):
             self._registers.bar0.vector_data[vector].update(masked=1)
 
-    def wait(self, vector: int, until: int) -> bool:
-        """Wait for a message of `vector`; False when device time reaches `until` (cycles) first."""
-        if not self._bus.wait_interrupt(1 << vector, until):
+    def wait(self, vector: int, until: int, seen: int) -> bool:
+        """Wait until `received[vector]` is no longer `seen`; False when device time reaches `until`
+        (cycles) first.
+
+        A message wakes every host thread that waits for its vector. One of them takes it from the
+        bus; the others look at the count. So the count is to be read before the source: a message
+        that another thread takes between the two is not missed.
+        """
+        while self.received[vector] == seen and vector in self._watched:
+            now = self._bus.now()
+            if now >= until:
+                return False
+            self._bus.wait_interrupt(0, min(until, now + TURN))
+        if self.received[vector] != seen:
+            return True
+        self._watched.add(vector)
+        try:
+            taken = self._bus.wait_interrupt(1 << vector, until)
+        finally:
+            self._watched.discard(vector)
+        if not taken:
             return False
         self.received[vector] += 1
         tracing.point("interrupt", "vector", vector=vector)

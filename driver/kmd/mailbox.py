@@ -112,7 +112,7 @@ class Mailbox:
             now = self._bus.now()
             if now >= deadline:
                 raise self._silence("the mailbox is full")
-            self._interrupts.wait(VECTOR, min(deadline, now + SLICE))
+            self._wait(min(deadline, now + SLICE))
             self._drain()
 
     def _await(self, request_id: int, timeout: int) -> dict[str, int]:
@@ -120,7 +120,7 @@ class Mailbox:
         taken = self._bar0.request_read.read()
         beats = self._bar0.heartbeat.read()
         while True:
-            woken = self._interrupts.wait(VECTOR, min(deadline, self._bus.now() + SLICE))
+            woken = self._wait(min(deadline, self._bus.now() + SLICE))
             self._drain()
             if request_id in self._responses:
                 self.recovered += not woken
@@ -135,6 +135,10 @@ class Mailbox:
             elif self._bus.now() >= deadline:
                 alive = self._bar0.heartbeat.read() != beats
                 raise self._silence("no answer to a message", alive=alive)
+
+    def _wait(self, until: int) -> bool:
+        """Wait for the mailbox's message; nobody else does, for there is one call at a time."""
+        return self._interrupts.wait(VECTOR, until, self._interrupts.received[VECTOR])
 
     def _drain(self) -> None:
         """Take all responses; look again until nothing came meanwhile."""

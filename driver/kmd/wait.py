@@ -66,14 +66,15 @@ class Waiter:
         deadline = start + timeout
         slice_cycles = min(LONGEST_SLICE, max(SHORTEST_SLICE, timeout // 8))
         watch = _Watch(self._diagnosis, queue)
-        while not reached():
-            before = received[queue.vector]
+        while True:
+            seen = received[queue.vector]
+            if reached():
+                break
             end = min(self._bus.now() + slice_cycles, deadline, start + limit)
-            if self._interrupts.wait(queue.vector, end):
+            if self._interrupts.wait(queue.vector, end, seen):
                 continue
             if reached():
-                if received[queue.vector] == before:
-                    self._check_interrupt(queue, value, timeout)
+                self._check_interrupt(queue, value, timeout, seen)
                 break
             if watch.look():
                 deadline = self._bus.now() + timeout
@@ -103,11 +104,11 @@ class Waiter:
             if self._bus.now() >= deadline and self._give_up(queue, reached, timeout, watch):
                 return
 
-    def _check_interrupt(self, queue: Queue, value: int, timeout: int) -> None:
+    def _check_interrupt(self, queue: Queue, value: int, timeout: int, seen: int) -> None:
         """The value came without its message: give the message some time, then complain."""
         deadline = self._bus.now() + max(timeout, INTERRUPT_GRACE)
         while True:
-            if self._interrupts.wait(queue.vector, self._bus.now() + INTERRUPT_GRACE):
+            if self._interrupts.wait(queue.vector, self._bus.now() + INTERRUPT_GRACE, seen):
                 return
             pending = self._interrupts.pending(queue.vector)
             if not pending or self._bus.now() >= deadline:

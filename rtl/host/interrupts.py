@@ -40,14 +40,15 @@ class InterruptController(wiring.Component):
         memory: WritePort; must reach any host address, for messages lie outside the host window.
         fault: out, 1 cycle; a message was answered with an error, or its address is no bus
             address (48th bit set). It is lost and not counted.
-        trace: stream of TRACE_EVENT, out: EVENT, instance vector, argument status.
+        trace: stream of TRACE_EVENT, out, instance vector: BEGIN (argument: the message) when it is
+            taken from the pending bits, END (status) when its write was answered.
         trace_dropped: out, 1 cycle; the sink was not ready.
         idle: no message on its way; a function of registers. With pending bits the unit may be
             idle; `wake` tells when one of them can go.
         wake: a request is at the inputs, or a pending vector may go; the clock has to run.
 
     Timing: the write request is valid 3 cycles after the request, if no other message is on its
-    way.
+    way; that is 2 cycles after BEGIN's strobe.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,10 @@ class InterruptController(wiring.Component):
         message = Signal(32, reset_less=True)
         strobe = Signal(LINE_BYTES)
         sent = Signal()
+        begun = Signal()
         ended = Signal()
+
+        chosen = Array(table.data for table in self.data)[choose.choice]
 
         m.d.comb += [
             self.send.ready.eq(1),
@@ -114,11 +118,11 @@ class InterruptController(wiring.Component):
             with m.State("waiting for a message"):
                 m.d.comb += self.idle.eq(tap.idle & ~self.fault)
                 with m.If(choose.valid):
-                    m.d.comb += taken.eq(C(1, VECTORS) << choose.choice)
+                    m.d.comb += [taken.eq(C(1, VECTORS) << choose.choice), begun.eq(1)]
                     m.d.sync += [
                         vector.eq(choose.choice),
                         entry.eq(Array(self.address)[choose.choice]),
-                        message.eq(Array(table.data for table in self.data)[choose.choice]),
+                        message.eq(chosen),
                     ]
                     m.next = "checking the address"
             with m.State("checking the address"):
@@ -139,11 +143,11 @@ class InterruptController(wiring.Component):
 
         m.d.comb += [
             sent.eq(ended & (status == Status.OK)),
-            tap.strobe.eq(ended),
+            tap.strobe.eq(begun | ended),
             tap.event.source.eq(TraceSource.INTERRUPT),
-            tap.event.instance.eq(vector),
-            tap.event.code.eq(TraceCode.EVENT),
-            tap.event.argument.eq(status),
+            tap.event.instance.eq(Mux(begun, choose.choice, vector)),
+            tap.event.code.eq(Mux(begun, TraceCode.BEGIN, TraceCode.END)),
+            tap.event.argument.eq(Mux(begun, chosen, status)),
             self.trace_dropped.eq(tap.dropped),
         ]
         with m.If(ended & ~sent):

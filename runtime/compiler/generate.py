@@ -12,6 +12,7 @@ from runtime.compiler.ir import (
     Command,
     Define,
     Fetch,
+    FlagUse,
     Line,
     Loop,
     Node,
@@ -297,13 +298,24 @@ class CodeGenerator:
             else:
                 self.asm.emit("npu.word", pipe, index, first)
             self._release(first)
-        for flag in command.wait:
-            self.asm.emit("npu.wait", pipe, flag)
-        for flag in command.give:
-            self.asm.emit("npu.set", pipe, flag)
+        for use in command.wait:
+            self._flag("npu.wait", pipe, use)
+        for use in command.give:
+            self._flag("npu.set", pipe, use)
         head = self.evaluate(words[0])
         self.asm.emit("npu.issue", pipe, head)
         self._release(head)
+
+    def _flag(self, instruction: str, pipe: Pipe, use: FlagUse) -> None:
+        if use.unless is None:
+            self.asm.emit(instruction, pipe, use.flag)
+            return
+        label = f"flag{next(self._labels)}"
+        register = self.evaluate(use.unless)
+        self.asm.emit("bne", register, 0, label)
+        self._release(register)
+        self.asm.emit(instruction, pipe, use.flag)
+        self.asm.label(label)
 
     def _field(self, value: "Scalar | int | Line") -> Scalar:
         if isinstance(value, Line):

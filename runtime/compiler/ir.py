@@ -14,6 +14,7 @@ __all__ = [
     "Command",
     "Define",
     "Fetch",
+    "FlagUse",
     "Line",
     "Loop",
     "Memory",
@@ -84,6 +85,14 @@ class Access:
     writes: bool
 
 
+@dataclass(frozen=True)
+class FlagUse:
+    """A command waits for a flag, or sets it; not if `unless` is there and not 0."""
+
+    flag: int
+    unless: Scalar | None = None
+
+
 @dataclass(eq=False)
 class Command:
     """A command for a pipe. `wait` and `give` are flags, added by the compiler.
@@ -96,8 +105,8 @@ class Command:
     fields: dict[str, "ScalarLike | Line"]
     accesses: tuple[Access, ...]
     origin: str
-    wait: list[int] = field(default_factory=list)
-    give: list[int] = field(default_factory=list)
+    wait: list[FlagUse] = field(default_factory=list)
+    give: list[FlagUse] = field(default_factory=list)
 
 
 @dataclass(eq=False)

@@ -64,7 +64,8 @@ class KernelSource:
         primed = [synchronise(nodes) for nodes in stages]
         generator = CodeGenerator(pointers)
         code = generator.generate(list(zip(stages, primed, strict=True)))
-        flags = {f for nodes in stages for node in nodes for c in commands_in(node) for f in c.wait}
+        commands = [c for nodes in stages for node in nodes for c in commands_in(node)]
+        flags = {use.flag for command in commands for use in command.wait}
         return KernelObject(
             name=self.name,
             code=code,

@@ -126,6 +126,7 @@ class MatrixOperations:
             # Whole blocks are written, rows beyond the matrix too.
             height, width = ceil_div(tile.columns, per_line) * per_line, tile.rows
         result = k.tile(height, width, tile.dtype, memory=memory, name="operand")
+        many = not transpose and tile.rows.highest > 1
         kind = Transpose.NONE
         if transpose:
             kind = Transpose.BYTES if tile.dtype == "int8" else Transpose.HALVES
@@ -139,9 +140,9 @@ class MatrixOperations:
                 "source_pitch": tile.pitch,
                 "line": result.line,
                 "pitch": result.pitch,
-                # A destination has room for whole tiles; lines of the source that hold nothing
+                # A destination has room for whole tiles; of several rows, lines that hold nothing
                 # are copied too, which keeps the number known.
-                "row_lines": ceil_div(tile.columns, per_line) if transpose else tile.pitch,
+                "row_lines": tile.pitch if many else ceil_div(tile.columns, per_line),
                 "rows": tile.rows,
             },
             reads=(tile,),

@@ -1,6 +1,6 @@
 """Kernels that are resident in device memory, and their launch."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,101 +21,82 @@ __all__ = ["ProgramCache", "Resident"]
 LIMIT_BYTES = 8 << 20
 """Device memory that resident kernels may take; beyond it, the least recently used leave."""
 
-TIMEOUT_FACTOR = 16
-TIMEOUT_SLACK = 1_000_000
-LARGEST_TIMEOUT = (1 << 32) - 1
-
 
 @dataclass(eq=False)
 class Resident:
-    """A kernel in device memory. `cycles` is an estimate of its run time, from which its timeout
-    is derived generously; None: its timeout is the stream's."""
+    """A kernel in device memory."""
 
     buffer: DeviceBuffer
-    cycles: int | None
     uploader: Stream | None
     uploaded: int
 
-    @property
-    def timeout(self) -> int:
-        """Cycles after which it is aborted; 0: the stream's."""
-        if self.cycles is None:
-            return 0
-        return min(LARGEST_TIMEOUT, TIMEOUT_FACTOR * self.cycles + TIMEOUT_SLACK)
-
 
 class ProgramCache:
-    """Kernels by key. One that is new is uploaded on the stream that launches it first."""
+    """Kernels by code. One that is new is uploaded on the stream that launches it first."""
 
     def __init__(self, device: "Device") -> None:
         self._device = device
-        self._kernels: dict[Hashable, Resident] = {}
+        self._kernels: dict[bytes, Resident] = {}
 
     def __len__(self) -> int:
         return len(self._kernels)
 
-    def get(
-        self, key: Hashable, build: Callable[[], bytes], cycles: int | None, stream: Stream
-    ) -> Resident:
-        """The resident kernel of `key`, ready for work of `stream`; `build` makes a new one.
+    def get(self, code: bytes, stream: Stream) -> Resident:
+        """The resident kernel with that code, ready for work of `stream`.
 
         Raises:
             OutOfMemoryError: device memory is full even without other kernels.
             NpuError: the stream takes no work.
         """
-        kernel = self._kernels.pop(key, None)
+        kernel = self._kernels.pop(code, None)
         if kernel is None:
-            kernel = self._upload(build(), cycles, stream)
+            kernel = self._upload(code, stream)
         elif kernel.uploader is not None and kernel.uploader is not stream:
             kernel.uploader.finish(kernel.uploaded)
             kernel.uploader.check()
             kernel.uploader = None
-        self._kernels[key] = kernel
+        self._kernels[code] = kernel
         return kernel
 
     def launch(
         self,
         kernel: Resident,
         grid: tuple[int, int, int],
-        arguments: Sequence[int] | bytes,
+        arguments: bytes,
         blocks: Sequence[Block],
         stream: Stream,
         *,
         entry: int = 0,
-        timeout: int | None = None,
+        timeout: int = 0,
     ) -> int:
         """Submit a run over `grid`; returns its timeline value.
 
-        `arguments`: device addresses, or the argument block as the kernel lays it out. `blocks`:
-        the memory that it uses. `entry`: byte of the code.
+        `arguments`: the argument block as the kernel lays it out. `blocks`: the memory that it
+        uses. `entry`: byte of the code. `timeout`: cycles after which it is aborted; 0: the
+        stream's.
 
         Raises:
             OutOfMemoryError: no pinned memory for the argument block.
             NpuError: the stream takes no work.
         """
-        packed = (
-            arguments
-            if isinstance(arguments, bytes)
-            else b"".join(address.to_bytes(8, "little") for address in arguments)
-        )
         fields = {
             "code": kernel.buffer.address,
             "code_bytes": kernel.buffer.nbytes,
             "entry": entry,
-            "timeout": kernel.timeout if timeout is None else timeout,
+            "timeout": timeout,
             "grid_x": grid[0],
             "grid_y": grid[1],
             "grid_z": grid[2],
         }
         used = [*blocks, kernel.buffer.block]
-        if not packed:
+        if not arguments:
             return stream.submit([(PacketOpcode.KERNEL, fields)], used)
         pool = self._device.argument_blocks
-        block = pool.take(packed)
+        block = pool.take(arguments)
         try:
             fields |= {
                 "arguments": block.allocation.device_address,
-                "argument_bytes": len(packed),
+                "argument_bytes": len(arguments),
             }
             return stream.submit([(PacketOpcode.KERNEL, fields)], [*used, block])
         finally:
@@ -131,7 +112,7 @@ class ProgramCache:
         """Drop all kernels; their memory returns once no work uses it."""
         self._kernels.clear()
 
-    def _upload(self, code: bytes, cycles: int | None, stream: Stream) -> Resident:
+    def _upload(self, code: bytes, stream: Stream) -> Resident:
         held = sum(kernel.buffer.nbytes for kernel in self._kernels.values())
         while self._kernels and held + len(code) > LIMIT_BYTES:
             oldest = self._kernels.pop(next(iter(self._kernels)))
@@ -146,4 +127,4 @@ class ProgramCache:
         source = np.frombuffer(code, np.uint8)
         value = copies.copy(self._device, buffer, source, stream)
         assert value is not None
-        return Resident(buffer, cycles, stream, value)
+        return Resident(buffer, stream, value)

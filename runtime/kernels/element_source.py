@@ -6,6 +6,7 @@ from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.errors import CompileError
 from runtime.compiler.kernel import KernelSource, kernel
 from runtime.compiler.tile import Tile
+from runtime.kernels.tiling import Work, divide_up
 
 __all__ = [
     "BINARY",
@@ -14,6 +15,7 @@ __all__ = [
     "binary_source",
     "convert_source",
     "dequantise_source",
+    "element_work",
     "quantise_source",
     "scale_source",
     "unary_source",
@@ -36,8 +38,19 @@ UNARY = (
 )
 """Functions of one fp32 array: those of `KernelBuilder`, and relu."""
 
+SERIES = ("exp", "log", "reciprocal", "reciprocal_root", "tanh", "sigmoid", "erf", "gelu", "divide")
+"""Functions that take some 20 operations of the vector unit for each element, or more."""
+
+SERIES_CYCLES, TILE_CYCLES = 6_000, 700
+"""The most that a tile takes: with one of `SERIES`, with any other function."""
+
 BINARY = ("add", "subtract", "multiply", "divide", "largest", "smallest")
 """Operations on two arrays of the same shape, fp32 or int32 (not divide)."""
+
+
+def element_work(n: int, name: str = "") -> Work:
+    """The work of a kernel on `n` elements; `name`: its function, if that is of `SERIES`."""
+    return Work(divide_up(n, TILE), SERIES_CYCLES if name in SERIES else TILE_CYCLES)
 
 
 def _function(k: KernelBuilder, name: str, x: Tile) -> Tile:

@@ -4,14 +4,31 @@ from typing import Any
 
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.kernel import KernelSource, kernel
+from runtime.kernels.tiling import Work, divide_up
 
-__all__ = ["SIDE", "gather_rows_source", "transpose_source"]
+__all__ = ["gather_rows_source", "gather_work", "transpose_source", "transpose_work"]
 
 SIDE = 64
 """Rows and columns of a tile of the transposition."""
 
 ROW_CHUNK = 4096
 """Elements of a row that are gathered in one go."""
+
+TILE_CYCLES = 1_600
+"""The most that a tile of the transposition takes."""
+
+CHUNK_CYCLES = 1_000
+"""The most that a chunk of a gathered row takes."""
+
+
+def transpose_work(m: int, n: int) -> Work:
+    """The work of transposing an (m, n) matrix. A block takes whole rows of tiles."""
+    return Work(divide_up(m, SIDE), divide_up(n, SIDE) * TILE_CYCLES)
+
+
+def gather_work(count: int, n: int) -> Work:
+    """The work of gathering `count` rows of `n` elements."""
+    return Work(count, divide_up(n, ROW_CHUNK) * CHUNK_CYCLES)
 
 
 def transpose_source(dtype: str) -> KernelSource:

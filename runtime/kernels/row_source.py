@@ -13,6 +13,7 @@ from runtime.compiler.errors import CompileError
 from runtime.compiler.kernel import KernelSource, kernel
 from runtime.compiler.scalar import Scalar
 from runtime.compiler.tile import Tile
+from runtime.kernels.tiling import Work, divide_up
 
 __all__ = [
     "CHUNK",
@@ -21,6 +22,7 @@ __all__ = [
     "add_row_source",
     "layer_norm_source",
     "reduce_source",
+    "row_work",
     "softmax_source",
 ]
 
@@ -30,7 +32,15 @@ CHUNK = 256
 ROWS = 4
 """Rows of a chunk."""
 
+CHUNK_CYCLES = {"softmax": 6_000, "layer_norm": 2_700, "reduce": 800, "add_row": 800}
+"""The most that a chunk takes in all passes of a kernel."""
+
 REDUCTIONS = ("sum", "max", "min", "mean")
+
+
+def row_work(name: str, m: int, n: int) -> Work:
+    """The work of a kernel of `CHUNK_CYCLES` on an (m, n) matrix. A block takes whole rows."""
+    return Work(divide_up(m, ROWS), divide_up(n, CHUNK) * CHUNK_CYCLES[name])
 
 
 class _Rows:

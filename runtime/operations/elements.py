@@ -1,18 +1,20 @@
 """Operations element by element."""
 
+from driver import tracing
 from runtime.arguments import refuse
 from runtime.kernels.element_source import (
     BINARY,
-    TILE,
     UNARY,
     binary_source,
     dequantise_source,
+    element_work,
     quantise_source,
     scale_source,
     unary_source,
 )
+from runtime.kernels.requantise_source import requantise_source, requantise_work
 from runtime.memory import DeviceArray
-from runtime.operations.launch import Operands, run
+from runtime.operations.launch import Operands, check_flag, check_requantise, run
 from runtime.stream import Stream
 
 __all__ = [
@@ -31,15 +33,12 @@ __all__ = [
     "reciprocal",
     "reciprocal_root",
     "relu",
+    "requantise",
     "scale",
     "sigmoid",
     "subtract",
     "tanh",
 ]
-
-
-def _blocks(array: DeviceArray) -> int:
-    return -(-array.size // TILE)
 
 
 def _unary(
@@ -49,7 +48,7 @@ def _unary(
     operands = Operands("x", x, stream)
     operands.add("x", x, ["float32"])
     result = operands.result(out, x.shape, "float32")
-    run(operands, unary_source, (name,), _blocks(x), x, result, x.size)
+    run(operands, unary_source, (name,), element_work(x.size, name), x, result, x.size)
     return result
 
 
@@ -61,7 +60,8 @@ def _binary(
     operands.add("x", x, ["float32"] if name == "divide" else ["float32", "int32"])
     operands.add("y", y, [x.dtype.name], shape=x.shape)
     result = operands.result(out, x.shape, x.dtype.name)
-    run(operands, binary_source, (name, x.dtype.name), _blocks(x), x, y, result, x.size)
+    key = name, x.dtype.name
+    run(operands, binary_source, key, element_work(x.size, name), x, y, result, x.size)
     return result
 
 
@@ -196,7 +196,7 @@ def scale(
     operands.add("x", x, ["float32"])
     number = check_scale("factor", factor)
     result = operands.result(out, x.shape, "float32")
-    run(operands, scale_source, (), _blocks(x), x, result, x.size, number)
+    run(operands, scale_source, (), element_work(x.size), x, result, x.size, number)
     return result
 
 
@@ -208,7 +208,7 @@ def quantise(
     operands.add("x", x, ["float32"])
     factor = check_scale("scale", scale)
     result = operands.result(out, x.shape, "int8")
-    run(operands, quantise_source, (), _blocks(x), x, result, x.size, factor)
+    run(operands, quantise_source, (), element_work(x.size), x, result, x.size, factor)
     return result
 
 
@@ -220,5 +220,28 @@ def dequantise(
     operands.add("x", x, ["int8", "int32"])
     factor = check_scale("scale", scale)
     result = operands.result(out, x.shape, "float32")
-    run(operands, dequantise_source, (x.dtype.name,), _blocks(x), x, result, x.size, factor)
+    key = (x.dtype.name,)
+    run(operands, dequantise_source, key, element_work(x.size), x, result, x.size, factor)
     return result
+
+
+def requantise(
+    x: DeviceArray,
+    multiplier: int,
+    shift: int,
+    relu: bool = False,
+    out: DeviceArray | None = None,
+    stream: Stream | None = None,
+) -> DeviceArray:
+    """int8 of int32: `clip((x * multiplier + (1 << shift >> 1)) >> shift, -128, 127)`, after
+    `max(x, 0)` if `relu`; multiplier from 0 to 2**31 - 1, shift from 0 to 62."""
+    with tracing.span("api", "requantise"):
+        operands = Operands("x", x, stream)
+        operands.add("x", x, ["int32"])
+        scale = check_requantise("requantise", (multiplier, shift))
+        assert scale is not None
+        positive = check_flag("relu", relu)
+        result = operands.result(out, x.shape, "int8")
+        work = requantise_work(x.size)
+        run(operands, requantise_source, (positive,), work, x, result, x.size, *scale)
+        return result

@@ -7,20 +7,25 @@ from typing import Any
 import numpy as np
 
 from driver import tracing
-from runtime.arguments import refuse
+from runtime.arguments import check_integer, refuse
 from runtime.compiler.allocate import CoreBuffers
 from runtime.compiler.kernel import KernelSource
 from runtime.kernels.buffers import core_buffers
-from runtime.kernels.gemm import check_operand, check_output
-from runtime.kernels.tiling import BLOCKS_PER_CORE
+from runtime.kernels.tiling import Work
 from runtime.memory import DeviceArray
 from runtime.module import Module
 from runtime.stream import Stream
 from runtime.toolchain.object import KernelObject
 
-__all__ = ["Operands", "run"]
+__all__ = ["Operands", "check_flag", "check_requantise", "launch", "run"]
 
 Factory = Callable[..., KernelSource]
+
+LARGEST_ARRAY = (1 << 31) - 1
+"""Bytes of an operand: commands have signed offsets of 32 bits."""
+
+LARGEST_MULTIPLIER = (1 << 31) - 1
+LARGEST_SHIFT = 62
 
 
 @lru_cache(maxsize=256)
@@ -53,9 +58,9 @@ class Operands:
             InvalidArgumentError: it has another device, dtype or shape.
             StaleHandleError: it was freed.
         """
-        given = getattr(array, "dtype", None)
-        dtype = given if given is not None and np.dtype(given).name in dtypes else dtypes[0]
-        found = check_operand(name, array, self.device, np.dtype(dtype).type, ndim)
+        found = self._check(name, array, dtypes)
+        if ndim is not None and found.ndim != ndim:
+            raise refuse(name, f"have {ndim} dimensions", found.shape)
         if shape is not None and found.shape != shape:
             raise refuse(name, f"have shape {shape}", found.shape)
         self.inputs.append(found)
@@ -68,23 +73,76 @@ class Operands:
             InvalidArgumentError: it has another device, dtype or shape, or overlaps an input.
             OutOfMemoryError: there is no room for it.
         """
-        made = check_output(out, self.device, shape, np.dtype(dtype).type, self.inputs)
+        if out is None:
+            made = self.device.empty(shape, dtype)
+        else:
+            made = self._check("out", out, [dtype])
+            if made.shape != shape:
+                raise refuse("out", f"have shape {shape}", made.shape)
+            for used in self.inputs:
+                if _overlap(made, used):
+                    raise refuse("out", "not overlap an input", made)
         self.stream.check()
         return made
 
+    def _check(self, name: str, array: object, dtypes: Sequence[str]) -> DeviceArray:
+        if not isinstance(array, DeviceArray):
+            raise refuse(name, "be a DeviceArray", array)
+        if array.device is not self.device:
+            raise refuse(name, "belong to the same device as the other operands", array)
+        array.buffer.check(name)
+        if array.dtype.name not in dtypes:
+            raise refuse(name, f"have dtype {' or '.join(dtypes)}", array.dtype)
+        if array.nbytes > LARGEST_ARRAY:
+            raise refuse(name, f"have at most {LARGEST_ARRAY} bytes", array.nbytes)
+        return array
 
-def run(
+
+def _overlap(one: DeviceArray, other: DeviceArray) -> bool:
+    return one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Check a condition.
+
+    Raises:
+        InvalidArgumentError: it is neither True nor False.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise refuse(name, "be True or False", value)
+    return bool(value)
+
+
+def check_requantise(name: str, value: Any) -> tuple[int, int] | None:
+    """Check a (multiplier, shift) pair or None.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise refuse(name, "be (multiplier, shift) or None", value)
+    return (
+        check_integer(f"{name} multiplier", value[0], 0, LARGEST_MULTIPLIER),
+        check_integer(f"{name} shift", value[1], 0, LARGEST_SHIFT),
+    )
+
+
+def launch(
     operands: Operands,
     factory: Factory,
     key: tuple[Hashable, ...],
-    blocks: int,
+    grid: int,
     *arguments: Any,
+    timeout: int | None = None,
 ) -> None:
-    """Launch the kernel of `factory(*key)` on as many blocks as there is work for.
+    """Launch the kernel of `factory(*key)`.
 
     Args:
-        blocks: pieces of work; the grid is this, or less.
+        grid: blocks.
         arguments: those of the kernel.
+        timeout: cycles after which it is aborted; None: the stream's.
 
     Raises:
         InvalidArgumentError: it does not fit the device's cores.
@@ -94,5 +152,20 @@ def run(
     device = operands.device
     with tracing.span("api", factory.__name__.removesuffix("_source")):
         code = _compiled(factory, key, core_buffers(device))
-        grid = max(1, min(blocks, BLOCKS_PER_CORE * device.info.cores))
-        Module(device, code).kernel().launch(grid, *arguments, stream=operands.stream)
+        kernel = Module(device, code).kernel()
+        kernel.launch(grid, *arguments, stream=operands.stream, timeout=timeout)
+
+
+def run(
+    operands: Operands,
+    factory: Factory,
+    key: tuple[Hashable, ...],
+    work: Work,
+    *arguments: Any,
+) -> None:
+    """Launch a kernel whose blocks share any amount of work, as `launch`.
+
+    Args:
+        work: what they share; it gives the grid.
+    """
+    launch(operands, factory, key, work.blocks(operands.device.info.cores), *arguments)

@@ -1,103 +1,106 @@
 """Matrix products of int8 and bfloat16, with transposed operands."""
 
-import numpy as np
-
+from driver import tracing
 from runtime.arguments import check_integer, refuse
 from runtime.kernels.buffers import core_buffers
-from runtime.kernels.element_source import TILE, convert_source
-from runtime.kernels.gemm import check_requantise
-from runtime.kernels.matrix_source import MatrixProduct, head_product_source, matrix_source
-from runtime.kernels.tiling import BLOCKS_PER_CORE, divide_up
+from runtime.kernels.element_source import convert_source, element_work
+from runtime.kernels.matrix_source import MatrixProduct, matrix_source
 from runtime.memory import DeviceArray
-from runtime.operations.launch import Operands, run
+from runtime.operations.launch import Operands, check_flag, check_requantise, launch, run
 from runtime.planner.chip import Chip
-from runtime.planner.matrix import plan_matrix_product
+from runtime.planner.matrix import plan_product
 from runtime.stream import Stream
 
-__all__ = ["from_bfloat16", "matmul", "matmul_heads", "to_bfloat16"]
+__all__ = ["from_bfloat16", "gemm", "gemm_heads", "to_bfloat16"]
+
+TIMEOUT_FACTOR = 16
+TIMEOUT_SLACK = 1_000_000
+LARGEST_TIMEOUT = (1 << 32) - 1
 
 
-def _tiles(
-    operands: Operands, m: int, n: int, depth: int, dtype: str, output: str, **how: bool
-) -> MatrixProduct:
-    """Tiles of a product, by the estimator's formula for the operands' device."""
+def _multiply(operands: Operands, product: MatrixProduct, *arrays: DeviceArray) -> None:
+    """Launch a product, tiled by the estimator's formula; its timeout is a generous multiple of
+    the estimate. `arrays`: A, B, the result and the bias, if any."""
     info = operands.device.info
     chip = Chip(cores=info.cores, buffers=core_buffers(operands.device), bf16_depth=info.bf16_depth)
-    plan = plan_matrix_product(m, n, depth, dtype, chip, output=output, simulate=False, **how)
-    return plan.product
+    plan = plan_product(product, chip)
+    timeout = min(LARGEST_TIMEOUT, TIMEOUT_FACTOR * plan.cycles + TIMEOUT_SLACK)
+    key = product, plan.tiling
+    launch(operands, matrix_source, key, plan.blocks, *arrays, timeout=timeout)
 
 
-def matmul(
+def _output_type(integer: bool, scale: tuple[int, int] | None, output: str | None) -> str:
+    """The dtype of a result; of bfloat16, that of its bits."""
+    if integer:
+        if output is not None:
+            raise refuse("output", "be None for int8 operands", output)
+        return "int32" if scale is None else "int8"
+    if scale is not None:
+        raise refuse("requantise", "be None for bfloat16 operands", scale)
+    if output not in (None, "float32", "uint16"):
+        raise refuse("output", "be float32 or uint16", output)
+    return output or "float32"
+
+
+def gemm(
     a: DeviceArray,
     b: DeviceArray,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
+    out: DeviceArray | None = None,
     bias: DeviceArray | None = None,
     relu: bool = False,
     requantise: tuple[int, int] | None = None,
-    output: str | None = None,
-    out: DeviceArray | None = None,
     stream: Stream | None = None,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    output: str | None = None,
 ) -> DeviceArray:
-    """A @ B of int8 with int32 sums, or of bfloat16 with fp32 sums.
+    """Submit `out = a @ b + bias`, of int8 with int32 sums or of bfloat16 with fp32 sums; returns
+    `out` at once.
+
+    All sizes are at least 1. Sums of int8 wrap at 32 bits. Each shape has a kernel of its own,
+    compiled and uploaded when it is first used.
 
     Args:
-        a: (m, k), or (k, m) if `transpose_a`. int8, or uint16 with the bits of bfloat16.
-        b: (k, n), or (n, k) if `transpose_b`; same type.
-        bias: int32 (n,); int8 operands only.
+        a: (M, K), or (K, M) if `transpose_a`. int8, or uint16 with the bits of bfloat16.
+        b: (K, N), or (N, K) if `transpose_b`; same type.
+        out: (M, N); None: a new array.
+        bias: int32 (N,); int8 operands only.
         relu: negative sums become 0.
-        requantise: (multiplier, shift) for int8 output of int8 operands, as in `gemm`.
+        requantise: (multiplier, shift) for int8 output of int8 operands,
+            `clip((x * multiplier + (1 << shift >> 1)) >> shift, -128, 127)`, with multiplier from
+            0 to 2**31 - 1 and shift from 0 to 62; None: int32.
         output: for bfloat16 operands, "float32" (None) or "uint16": bfloat16 bits.
 
     Raises:
         InvalidArgumentError: an argument breaks its rule; nothing was submitted.
+        OutOfMemoryError: no memory for the output or the kernel.
+        NpuError: the stream takes no work.
     """
-    operands = Operands("a", a, stream)
-    operands.add("a", a, ["int8", "uint16"], ndim=2)
-    operands.add("b", b, [a.dtype.name], ndim=2)
-    m, depth = a.shape[::-1] if transpose_a else a.shape
-    inner, n = b.shape[::-1] if transpose_b else b.shape
-    if inner != depth:
-        raise refuse("b", f"have {depth} rows, the columns of a (after transposing)", b.shape)
-    integer = a.dtype == np.int8
-    scale = check_requantise("requantise", requantise)
-    if bias is not None:
-        if not integer:
-            raise refuse("bias", "be None for bfloat16 operands", bias)
-        operands.add("bias", bias, ["int32"], shape=(n,))
-    if integer:
-        if output is not None:
-            raise refuse("output", "be None for int8 operands", output)
-        dtype = "int32" if scale is None else "int8"
-    else:
-        if scale is not None:
-            raise refuse("requantise", "be None for bfloat16 operands", requantise)
-        if output not in (None, "float32", "uint16"):
-            raise refuse("output", "be float32 or uint16", output)
-        dtype = output or "float32"
-    result = operands.result(out, (m, n), dtype)
-    product = _tiles(
-        operands,
-        m,
-        n,
-        depth,
-        "int8" if integer else "bfloat16",
-        "bfloat16" if dtype == "uint16" else dtype,
-        transpose_a=transpose_a,
-        transpose_b=transpose_b,
-        bias=bias is not None,
-        relu=bool(relu),
-    )
-    tiles = divide_up(m, product.m) * divide_up(n, product.n)
-    most = BLOCKS_PER_CORE * operands.device.info.cores
-    per_block = divide_up(tiles, most)
-    multiplier, shift = scale or (0, 0)
-    run(
-        operands, matrix_source, (product,), divide_up(tiles, per_block),
-        a, b, bias, result, m, n, depth, a.shape[1], b.shape[1], n, multiplier, shift, per_block,
-    )  # fmt: skip
-    return result
+    with tracing.span("api", "gemm"):
+        operands = Operands("a", a, stream)
+        operands.add("a", a, ["int8", "uint16"], ndim=2)
+        operands.add("b", b, [a.dtype.name], ndim=2)
+        turn_a = check_flag("transpose_a", transpose_a)
+        turn_b = check_flag("transpose_b", transpose_b)
+        m, k = a.shape[::-1] if turn_a else a.shape
+        inner, n = b.shape[::-1] if turn_b else b.shape
+        if inner != k:
+            raise refuse("b", f"have {k} rows, the columns of a (after transposing)", b.shape)
+        integer = a.dtype.name == "int8"
+        scale = check_requantise("requantise", requantise)
+        if bias is not None:
+            if not integer:
+                raise refuse("bias", "be None for bfloat16 operands", bias)
+            operands.add("bias", bias, ["int32"], shape=(n,))
+        dtype = _output_type(integer, scale, output)
+        product = MatrixProduct(
+            m, n, k, "int8" if integer else "bfloat16", "bfloat16" if dtype == "uint16" else dtype,
+            turn_a, turn_b, bias is not None, check_flag("relu", relu), scale or (0, 0),
+        )  # fmt: skip
+        result = operands.result(out, (m, n), dtype)
+        _multiply(operands, product, a, b, result, *([] if bias is None else [bias]))
+        return result
 
 
 class _Heads:
@@ -118,7 +121,7 @@ class _Heads:
             )
 
 
-def matmul_heads(
+def gemm_heads(
     a: DeviceArray,
     b: DeviceArray,
     heads: int,
@@ -155,27 +158,17 @@ def matmul_heads(
         raise refuse(
             "b", f"have {depth} rows a head, the columns of a (after transposing)", b.shape
         )
-    if output not in (None, "float32", "uint16"):
-        raise refuse("output", "be float32 or uint16", output)
+    dtype = _output_type(False, None, output)
     shape = (m, count * n) if side_by_side else (count, m, n)
-    result = operands.result(out, shape, output or "float32")
+    result = operands.result(out, shape, dtype)
     target = _Heads("out", result, count)
-    product = _tiles(
-        operands,
-        m,
-        n,
-        depth,
-        "bfloat16",
-        "bfloat16" if output == "uint16" else "float32",
-        transpose_b=transpose_b,
-    )
-    tiles = count * divide_up(m, product.m) * divide_up(n, product.n)
-    per_block = divide_up(tiles, BLOCKS_PER_CORE * operands.device.info.cores)
-    run(
-        operands, head_product_source, (product,), divide_up(tiles, per_block),
-        a, b, result, count, m, n, depth, left.stride, right.stride, target.stride,
-        left.step, right.step, target.step, per_block,
+    product = MatrixProduct(
+        m, n, depth, "bfloat16", "bfloat16" if dtype == "uint16" else dtype,
+        transpose_b=check_flag("transpose_b", transpose_b), heads=count,
+        strides=(left.stride, right.stride, target.stride),
+        steps=(left.step, right.step, target.step),
     )  # fmt: skip
+    _multiply(operands, product, a, b, result)
     return result
 
 
@@ -187,7 +180,7 @@ def _convert(
     operands = Operands("x", x, stream)
     operands.add("x", x, [names[source]])
     result = operands.result(out, x.shape, names[target])
-    run(operands, convert_source, types, divide_up(x.size, TILE), x, result, x.size)
+    run(operands, convert_source, types, element_work(x.size), x, result, x.size)
     return result
 
 

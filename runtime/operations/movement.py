@@ -1,6 +1,11 @@
 """Operations that move elements."""
 
-from runtime.kernels.movement_source import SIDE, gather_rows_source, transpose_source
+from runtime.kernels.movement_source import (
+    gather_rows_source,
+    gather_work,
+    transpose_source,
+    transpose_work,
+)
 from runtime.memory import DeviceArray
 from runtime.operations.launch import Operands, run
 from runtime.stream import Stream
@@ -16,7 +21,7 @@ def transpose(
     operands.add("x", x, ["float32", "int32"], ndim=2)
     m, n = x.shape
     result = operands.result(out, (n, m), x.dtype.name)
-    run(operands, transpose_source, (x.dtype.name,), -(-m // SIDE), x, result, m, n)
+    run(operands, transpose_source, (x.dtype.name,), transpose_work(m, n), x, result, m, n)
     return result
 
 
@@ -37,5 +42,5 @@ def gather_rows(
     (count,), n = numbers.shape, table.shape[1]
     result = operands.result(out, (count, n), table.dtype.name)
     key = (table.dtype.name,)
-    run(operands, gather_rows_source, key, count, table, numbers, result, count, n)
+    run(operands, gather_rows_source, key, gather_work(count, n), table, numbers, result, count, n)
     return result

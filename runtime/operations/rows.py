@@ -1,10 +1,10 @@
 """Operations on the rows of a matrix: reductions and normalisations of its last axis."""
 
 from runtime.kernels.row_source import (
-    ROWS,
     add_row_source,
     layer_norm_source,
     reduce_source,
+    row_work,
     softmax_source,
 )
 from runtime.memory import DeviceArray
@@ -15,10 +15,6 @@ from runtime.stream import Stream
 __all__ = ["add_row", "layer_norm", "row_max", "row_mean", "row_min", "row_sum", "softmax"]
 
 
-def _blocks(rows: int) -> int:
-    return -(-rows // ROWS)
-
-
 def _reduce(
     name: str, x: DeviceArray, out: DeviceArray | None, stream: Stream | None
 ) -> DeviceArray:
@@ -26,7 +22,7 @@ def _reduce(
     operands.add("x", x, ["float32"], ndim=2)
     m, n = x.shape
     result = operands.result(out, (m,), "float32")
-    run(operands, reduce_source, (name,), _blocks(m), x, result, m, n, 1 / n)
+    run(operands, reduce_source, (name,), row_work("reduce", m, n), x, result, m, n, 1 / n)
     return result
 
 
@@ -70,7 +66,7 @@ def add_row(
     m, n = x.shape
     operands.add("row", row, ["float32"], shape=(n,))
     result = operands.result(out, x.shape, "float32")
-    run(operands, add_row_source, (), _blocks(m), x, row, result, m, n)
+    run(operands, add_row_source, (), row_work("add_row", m, n), x, row, result, m, n)
     return result
 
 
@@ -81,7 +77,7 @@ def softmax(
     operands = Operands("x", x, stream)
     operands.add("x", x, ["float32"], ndim=2)
     result = operands.result(out, x.shape, "float32")
-    run(operands, softmax_source, (), _blocks(x.shape[0]), x, result, *x.shape)
+    run(operands, softmax_source, (), row_work("softmax", *x.shape), x, result, *x.shape)
     return result
 
 
@@ -102,5 +98,18 @@ def layer_norm(
     operands.add("bias", bias, ["float32"], shape=(n,))
     small = check_scale("epsilon", epsilon)
     result = operands.result(out, x.shape, "float32")
-    run(operands, layer_norm_source, (), _blocks(m), x, gain, bias, result, m, n, 1 / n, small)
+    run(
+        operands,
+        layer_norm_source,
+        (),
+        row_work("layer_norm", m, n),
+        x,
+        gain,
+        bias,
+        result,
+        m,
+        n,
+        1 / n,
+        small,
+    )
     return result

@@ -1,15 +1,16 @@
 """Operations that slide a window over images, NHWC."""
 
 from runtime.arguments import check_integer, refuse
-from runtime.kernels.gemm import check_requantise
 from runtime.kernels.window_source import (
     Convolution,
     Pooling,
     convolution_source,
+    convolution_work,
     pooling_source,
+    pooling_work,
 )
 from runtime.memory import DeviceArray
-from runtime.operations.launch import Operands, run
+from runtime.operations.launch import Operands, check_requantise, run
 from runtime.stream import Stream
 
 __all__ = ["conv2d", "max_pool2d", "mean_pool2d"]
@@ -67,8 +68,8 @@ def conv2d(
     result = operands.result(out, size, output)
     multiplier, shift = scale or (0, 0)
     run(
-        operands, convolution_source, (shape,), images, x, w, bias, result, images, multiplier,
-        shift,
+        operands, convolution_source, (shape,), convolution_work(images, shape), x, w, bias, result,
+        images, multiplier, shift,
     )  # fmt: skip
     return result
 
@@ -89,7 +90,7 @@ def _pool(
     shape = Pooling(height, width, channels, side, step, kind, x.dtype.name)
     rows, columns = (height - side) // step + 1, (width - side) // step + 1
     result = operands.result(out, (images, rows, columns, channels), x.dtype.name)
-    run(operands, pooling_source, (shape,), images * rows, x, result, images)
+    run(operands, pooling_source, (shape,), pooling_work(images, shape), x, result, images)
     return result
 
 

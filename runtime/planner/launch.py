@@ -1,6 +1,6 @@
 """A launch as the estimator sees it: a compiled kernel, its arguments, its grid."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from abi.kernel_object import ArgumentKind
@@ -46,13 +46,14 @@ class Launch:
                 values[argument.name] = value or 0
         return self.kernel.pack_arguments(values)
 
-    def estimate(self, chip: Chip) -> Timeline:
-        """Simulate all blocks.
+    def estimate(self, chip: Chip, numbers: Sequence[int] | None = None) -> Timeline:
+        """Simulate all blocks, or those of these numbers, in this order.
 
         Raises:
             ValueError: a block fails or does not end.
         """
         packed = self.packed()
+        chosen = range(self.blocks) if numbers is None else numbers
 
         def read(address: int, nbytes: int) -> bytes:
             if self.read is None:
@@ -68,8 +69,8 @@ class Launch:
                 entry=self.kernel.entry,
                 arguments=packed,
                 grid=(self.blocks, 1, 1),
-                block=(number, 0, 0),
+                block=(chosen[number], 0, 0),
                 read=read,
             )
 
-        return run_blocks(chip, self.blocks, source)
+        return run_blocks(chip, len(chosen), source)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import log2
 
 from abi.address import LINE_BYTES
-from abi.core import Pipe
+from abi.core import BLOCK_LIMIT, Pipe
 from runtime.planner.operators import OperatorPlan
 from runtime.planner.timeline import Timeline
 
@@ -69,6 +69,13 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:5.1f} %" if whole else "    - "
 
 
+def _beyond(timeline: Timeline) -> str:
+    """What a block means for those who wait for its core, if it is too long."""
+    if timeline.longest_block <= BLOCK_LIMIT:
+        return ""
+    return f", beyond the limit of {BLOCK_LIMIT:,}: more urgent kernels may wait so long for a core"
+
+
 def report(plan: OperatorPlan) -> str:
     """The whole plan, some 50 lines."""
     timeline, chip = plan.timeline, plan.chip
@@ -80,6 +87,7 @@ def report(plan: OperatorPlan) -> str:
         f"  {plan.tiling}",
         f"  {timeline.cycles:,} cycles from launch to end, {timeline.core_cycles:,} on cores; "
         f"{rate:.1f} {kind} a cycle, {_percent(rate, plan.peak).strip()} of the {plan.unit}'s peak",
+        f"  longest block: {timeline.longest_block:,} cycles{_beyond(timeline)}",
         "",
         f"{'pipe':8} {'commands':>9} {'busy':>10} {'':>8} {'stall':>10} {'idle':>10}",
     ]
@@ -167,6 +175,7 @@ def plan_record(plan: OperatorPlan) -> dict[str, object]:
         "blocks": timeline.blocks,
         "cycles": timeline.cycles,
         "core_cycles": timeline.core_cycles,
+        "longest_block": timeline.longest_block,
         "unit": plan.unit,
         "operations": plan.operations,
         "operations_per_byte": plan.intensity,

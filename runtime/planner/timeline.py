@@ -68,7 +68,7 @@ class Timeline:
         pipes: cycles of each pipe and the scalar unit; their total is `core_cycles`.
         traffic: bytes by (level, "read" or "write").
         macs: of the Cube, padded to whole tiles. operations: elements of vector commands.
-        blocks: how many ran.
+        blocks: how many ran. longest_block: cycles of the longest one.
     """
 
     cycles: int = 0
@@ -78,6 +78,7 @@ class Timeline:
     macs: int = 0
     operations: int = 0
     blocks: int = 0
+    longest_block: int = 0
 
     @property
     def limiter(self) -> Pipe:
@@ -248,6 +249,7 @@ class _Simulation:
         end = time + EXIT_CYCLES
         length = end - core.start
         self.result.core_cycles += length
+        self.result.longest_block = max(self.result.longest_block, length)
         self.result.cycles = max(self.result.cycles, end)
         scalar = self.result.pipes[Pipe.SCALAR]
         scalar.in_work += length

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from abi.core import Pipe
-from runtime import Device, DeviceArray, gemm, requantise
+from runtime import Device, DeviceArray, gemm
 from runtime.operations import elements, matrix, movement, rows, windows
 from runtime.planner.chip import Chip
 from runtime.profiling import read_counters
@@ -83,7 +83,7 @@ def _element_cases(arrays: _Arrays) -> Iterator[Case]:
     yield Case("scale", partial(elements.scale, x, 0.5))
     yield Case("quantise", partial(elements.quantise, x, 20.0))
     yield Case("dequantise", partial(elements.dequantise, q, 0.05))
-    yield Case("requantise", partial(requantise, wide, 3, 2))
+    yield Case("requantise", partial(elements.requantise, wide, 3, 2))
     yield Case("to_bfloat16", partial(matrix.to_bfloat16, x))
     yield Case("from_bfloat16", partial(matrix.from_bfloat16, arrays.halves(ELEMENTS)))
 
@@ -104,14 +104,13 @@ def _product_cases(arrays: _Arrays) -> Iterator[Case]:
     a, b = (arrays.integers(np.int8, SIDE, SIDE) for _ in range(2))
     macs = SIDE**3
     yield Case("gemm", partial(gemm, a, b), macs)
-    yield Case("matmul_int8", partial(matrix.matmul, a, b), macs)
-    turned = partial(matrix.matmul, a, b, transpose_a=True, transpose_b=True)
-    yield Case("matmul_int8_transposed", turned, macs)
+    turned = partial(gemm, a, b, transpose_a=True, transpose_b=True)
+    yield Case("gemm_transposed", turned, macs)
     bf16_peak = Chip().bf16_macs
     left, right = (arrays.halves(SIDE, SIDE) for _ in range(2))
-    yield Case("matmul_bfloat16", partial(matrix.matmul, left, right), macs, bf16_peak)
-    scores = partial(matrix.matmul_heads, left, right, HEADS, transpose_b=True)
-    yield Case("matmul_heads", scores, macs, bf16_peak)
+    yield Case("gemm_bfloat16", partial(gemm, left, right), macs, bf16_peak)
+    scores = partial(matrix.gemm_heads, left, right, HEADS, transpose_b=True)
+    yield Case("gemm_heads", scores, macs, bf16_peak)
     images, channels, filters = 4, 16, 32
     x = arrays.integers(np.int8, images, 16, 16, channels)
     w, bias = arrays.integers(np.int8, 3, 3, channels, filters), arrays.integers(np.int32, filters)

@@ -8,6 +8,7 @@ import click
 from rtl.config import NpuConfig
 from runtime.compiler.allocate import CoreBuffers
 from runtime.compiler.errors import CompileError
+from runtime.kernels.row_source import REDUCTIONS
 from runtime.kernels.window_source import Convolution, Pooling
 from runtime.planner import operators
 from runtime.planner.chip import Chip
@@ -67,7 +68,7 @@ def _show(make: Callable[[Chip], OperatorPlan], cores: int, as_json: bool) -> No
 def plan() -> None:
     """Estimate cycles and bytes of an operator of the library, and say what limits it.
 
-    Nothing is simulated but the flow of commands, so it takes a second and needs no build.
+    Nothing is simulated but the flow of commands, so it takes a second or two and needs no build.
     """
 
 
@@ -85,7 +86,7 @@ def plan() -> None:
 @_options
 def gemm(m: int, n: int, k: int, dtype: str, cores: int, as_json: bool) -> None:
     """A product of (M, K) by (K, N), with the best tiling."""
-    _show(lambda chip: operators.plan_matmul(m, n, k, dtype, chip), cores, as_json)
+    _show(lambda chip: operators.plan_gemm(m, n, k, dtype, chip), cores, as_json)
 
 
 @plan.command()
@@ -168,3 +169,51 @@ def softmax(m: int, n: int, cores: int, as_json: bool) -> None:
 def layernorm(m: int, n: int, cores: int, as_json: bool) -> None:
     """Layer norm of M rows of N, fp32."""
     _show(lambda chip: operators.plan_layer_norm(m, n, chip), cores, as_json)
+
+
+@plan.command()
+@click.argument("heads", type=SIZE)
+@click.argument("m", type=SIZE)
+@click.argument("n", type=SIZE)
+@click.argument("k", type=SIZE)
+@_options
+def heads(heads: int, m: int, n: int, k: int, cores: int, as_json: bool) -> None:
+    """HEADS products of (M, K) by (K, N), bfloat16, in one launch."""
+    _show(lambda chip: operators.plan_gemm_heads(heads, m, n, k, chip), cores, as_json)
+
+
+@plan.command()
+@click.argument("kind", type=click.Choice(REDUCTIONS))
+@click.argument("m", type=SIZE)
+@click.argument("n", type=SIZE)
+@_options
+def reduce(kind: str, m: int, n: int, cores: int, as_json: bool) -> None:
+    """The KIND of each of M rows of N, fp32."""
+    _show(lambda chip: operators.plan_reduction(kind, m, n, chip), cores, as_json)
+
+
+@plan.command()
+@click.argument("m", type=SIZE)
+@click.argument("n", type=SIZE)
+@_options
+def addrow(m: int, n: int, cores: int, as_json: bool) -> None:
+    """A row of N added to each of M rows, fp32."""
+    _show(lambda chip: operators.plan_add_row(m, n, chip), cores, as_json)
+
+
+@plan.command()
+@click.argument("m", type=SIZE)
+@click.argument("n", type=SIZE)
+@_options
+def transpose(m: int, n: int, cores: int, as_json: bool) -> None:
+    """An (M, N) matrix of fp32, transposed."""
+    _show(lambda chip: operators.plan_transpose(m, n, chip), cores, as_json)
+
+
+@plan.command()
+@click.argument("count", type=SIZE)
+@click.argument("n", type=SIZE)
+@_options
+def gather(count: int, n: int, cores: int, as_json: bool) -> None:
+    """COUNT rows of N elements of fp32, picked by number."""
+    _show(lambda chip: operators.plan_gather_rows(count, n, chip), cores, as_json)

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from textwrap import dedent
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 import runtime
 from runtime import profiling
@@ -35,6 +35,14 @@ SHOWN = ("__getitem__", "__sub__")
 OPERATIONS = (matrix, elements, rows, movement, windows)
 """Modules of operations on device arrays."""
 
+
+def _operations(module: ModuleType) -> dict[str, object]:
+    """What a module of operations has besides what `runtime` itself offers, by module and name."""
+    short = module.__name__.split(".")[-1]
+    own = [name for name in module.__all__ if name not in runtime.__all__]
+    return {f"{short}.{name}": getattr(module, name) for name in own}
+
+
 # The order in which a reader meets the names. Each public name has its place here.
 CHAPTERS = (
     ("The device", ("Device", "DeviceProperties", "MemoryInfo")),
@@ -43,7 +51,7 @@ CHAPTERS = (
     ("Kernels", ("gemm", "requantise", "padded_macs", "Module", "Kernel")),
     (
         "Operations",
-        tuple(f"{m.__name__.split('.')[-1]}.{n}" for m in OPERATIONS for n in m.__all__),
+        tuple(name for module in OPERATIONS for name in _operations(module)),
     ),
     ("Profiling", ("read_counters", "Counters", "PipeCycles")),
     ("Errors", tuple(name for name in runtime.__all__ if name.endswith("Error"))),
@@ -66,8 +74,7 @@ def documented_names() -> dict[str, object]:
     names = {name: getattr(runtime, name) for name in runtime.__all__}
     names |= {name: getattr(profiling, name) for name in profiling.__all__}
     for module in OPERATIONS:
-        short = module.__name__.split(".")[-1]
-        names |= {f"{short}.{name}": getattr(module, name) for name in module.__all__}
+        names |= _operations(module)
     return names
 
 

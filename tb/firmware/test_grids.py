@@ -325,3 +325,49 @@ def test_fields_that_a_user_may_forge(host: Host, changes: dict[str, int], statu
     run(ring)
     assert ring.status()["status"] == status
     assert bool(blocks(host)) == (status is Status.OK)
+
+
+@pytest.mark.parametrize("loops", [100, 6_000])
+def test_a_block_that_keeps_a_better_band_waiting_is_noted(loops: int) -> None:
+    """Once, with its place, and as soon as the limit is over."""
+    limit = 5_000
+    host = Host(config=FirmwareConfig(block_limit=limit))
+    low, high = host.create(0, priority=2), host.create(1, priority=0)
+    low.kernel(kernels.squares(loops), OUT, grid=(8, 1, 1))
+    low.signal(1)
+    low.ring_doorbell()
+    host.until(lambda: len(blocks(host)) > CORES, 100_000)
+    high.kernel(kernels.squares(), OTHER, grid=(1, 1, 1))
+    high.signal(1)
+    high.ring_doorbell()
+    low.reach(1)
+    high.reach(1)
+    assert np.array_equal(numbers(host, 8), expected(8))
+    found = host.notes("overdue")
+    if loops == 100:
+        assert found == []
+        return
+    begun = host.notes("begin", queue=1, packet=0)[0].time
+    assert sorted(note.fields["core"] for note in found) == list(range(CORES))
+    for note in found:
+        assert (note.fields["queue"], note.fields["packet"]) == (0, 0)
+        assert note.fields["block"] in range(CORES)
+        assert limit <= note.time - begun < limit + 500
+        assert limit <= note.fields["waited"] < limit + 500
+    assert host.notes("block", queue=1)[0].time > found[0].time
+
+
+def test_who_has_a_core_waits_for_nobody() -> None:
+    """A better band that has a core already may wait for more of them; that is not noted."""
+    host = Host(config=FirmwareConfig(block_limit=2_000))
+    low, high = host.create(0, priority=2), host.create(1, priority=0)
+    low.kernel(kernels.squares(6_000), OUT, grid=(1, 1, 1))
+    low.signal(1)
+    low.ring_doorbell()
+    host.until(lambda: len(blocks(host)) == 1, 100_000)
+    high.kernel(kernels.squares(2_000), OTHER, grid=(6, 1, 1))
+    high.signal(1)
+    high.ring_doorbell()
+    high.reach(1)
+    low.reach(1)
+    assert host.notes("overdue") == []

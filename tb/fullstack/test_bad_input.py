@@ -305,7 +305,12 @@ CASES: list[tuple[str, Call, type[Exception], str]] = [
         "a must",
     ),
     ("gemm None", lambda t: gemm(t.a, None), InvalidArgumentError, "b must be a DeviceArray"),
-    ("gemm dtype", lambda t: gemm(t.int32, t.b), InvalidArgumentError, "a .*int8, not dt"),
+    (
+        "gemm dtype",
+        lambda t: gemm(t.int32, t.b),
+        InvalidArgumentError,
+        "a .*int8 or uint16, not dt",
+    ),
     ("gemm inner", lambda t: gemm(t.a, t.a), InvalidArgumentError, "b must have 8 rows"),
     ("gemm dims", lambda t: gemm(t.a, t.b[0]), InvalidArgumentError, "b .*2 dimensions"),
     ("gemm freed", lambda t: gemm(t.freed_array, t.b), StaleHandleError, "a was freed"),

@@ -80,7 +80,7 @@ def test_int8_products(device: Device, transposed: tuple[bool, bool]) -> None:
     bias = rng.integers(-1000, 1000, n).astype(np.int32)
     left = np.ascontiguousarray(a.T if transposed[0] else a)
     right = np.ascontiguousarray(b.T if transposed[1] else b)
-    got = matrix.matmul(
+    got = matrix.gemm(
         device.array(left),
         device.array(right),
         transpose_a=transposed[0],
@@ -95,7 +95,7 @@ def test_bfloat16_products(device: Device, shape: tuple[int, int, int]) -> None:
     m, n, depth = shape
     a, b = matrix.to_bfloat16(device.array(floats(m, depth))), floats(depth, n)
     right = matrix.to_bfloat16(device.array(b))
-    got = matrix.matmul(a, right).numpy()
+    got = matrix.gemm(a, right).numpy()
     wide = [matrix.from_bfloat16(x).numpy().astype(np.float64) for x in (a, right)]
     bound = np.abs(wide[0]) @ np.abs(wide[1]) * depth * 2.0**-24
     assert (np.abs(got - wide[0] @ wide[1]) <= bound).all()
@@ -123,7 +123,7 @@ def test_a_product_for_each_head(device: Device, side_by_side: bool) -> None:
         left, right, expected = wide(a), wide(b), wide(expected)
     else:
         left, right = a, np.ascontiguousarray(b.transpose(0, 2, 1))
-    got = matrix.matmul_heads(
+    got = matrix.gemm_heads(
         device.array(bits(left)),
         device.array(bits(right)),
         heads,
@@ -136,11 +136,11 @@ def test_a_product_for_each_head(device: Device, side_by_side: bool) -> None:
 def test_bad_heads_are_refused(device: Device) -> None:
     a, b = device.zeros((4, 6), np.uint16), device.zeros((2, 5, 3), np.uint16)
     with pytest.raises(InvalidArgumentError, match=r"a must have shape \(4, rows, columns\) or"):
-        matrix.matmul_heads(a, b, 4)
+        matrix.gemm_heads(a, b, 4)
     with pytest.raises(InvalidArgumentError, match="b must have 3 rows a head"):
-        matrix.matmul_heads(a, b, 2)
+        matrix.gemm_heads(a, b, 2)
     with pytest.raises(InvalidArgumentError, match="output must be float32 or uint16, not 'int8'"):
-        matrix.matmul_heads(a, b, 2, transpose_b=True, output="int8")
+        matrix.gemm_heads(a, b, 2, transpose_b=True, output="int8")
 
 
 def test_bad_input_is_refused(device: Device) -> None:

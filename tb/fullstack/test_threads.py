@@ -77,6 +77,30 @@ def test_host_threads_share_the_default_stream(
     assert len(device.streams) == 1
 
 
+@pytest.mark.parametrize("waiters", [2, 5])
+def test_all_host_threads_that_wait_for_a_stream_wake_at_once(
+    device: Device, threads: Any, waiters: int
+) -> None:
+    """One message for all of them: whoever did not take it must not sleep its slice out."""
+    stream, array = device.stream(), device.empty(1 << 20, np.uint8)
+    late: list[int] = []
+
+    def work() -> None:
+        stream.synchronize()
+        late.append(threads.bus.now() - done.cycle)
+
+    done = device.event()
+    for _ in range(6):
+        device.memset(array, 7, stream)
+        done.record(stream)
+        started = [threads.spawn(f"waits {i}", work) for i in range(waiters)]
+        for thread in started:
+            threads.join(thread)
+    print("cycles from the signal to each waiter's return:", sorted(late))
+    assert len(late) == 6 * waiters
+    assert max(late) < 3_000
+
+
 def largest_run(bus: Bus) -> int:
     """The most contiguous host pages that are free."""
     low, high = 0, 1 << 16

@@ -14,8 +14,9 @@ from runtime.kernels.element_source import (
     scale_source,
     unary_source,
 )
-from runtime.kernels.matrix_source import MatrixProduct, head_product_source, matrix_source
+from runtime.kernels.matrix_source import MatrixProduct, Tiling, matrix_source
 from runtime.kernels.movement_source import gather_rows_source, transpose_source
+from runtime.kernels.requantise_source import requantise_source
 from runtime.kernels.row_source import (
     add_row_source,
     layer_norm_source,
@@ -33,11 +34,11 @@ from runtime.toolchain.object import KernelObject
 from tb.compiler.scheduled_core import BUFFERS
 
 SIZES: dict[str, int | float] = {
-    "n": 5000, "m": 40, "count": 12, "images": 3, "depth": 200, "lda": 200, "ldb": 96, "ldc": 96,
-    "multiplier": 3, "shift": 4, "tiles_per_block": 6, "scale": 0.5, "inverse": 0.1,
-    "epsilon": 0.1, "factor": 0.5, "heads": 2, "step_a": 40, "step_b": 40, "step_c": 3840,
+    "n": 5000, "m": 40, "count": 12, "images": 3, "multiplier": 3, "shift": 4, "scale": 0.5,
+    "inverse": 0.1, "epsilon": 0.1, "factor": 0.5,
 }  # fmt: skip
 NARROW = SIZES | {"n": 600}
+ONE_TILE = Tiling(16, 32, 64, 16, 32)
 
 CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
     "add": (lambda: binary_source("add", "float32"), SIZES),
@@ -50,19 +51,47 @@ CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
     "layer_norm": (layer_norm_source, NARROW),
     "transpose": (lambda: transpose_source("float32"), NARROW),
     "gather_rows": (lambda: gather_rows_source("float32"), NARROW),
+    "requantise": (lambda: requantise_source(relu=False), SIZES | {"n": 20_000}),
     "int8 product": (
-        lambda: matrix_source(MatrixProduct(16, 32, 64, "int8", "int8", bias=True, relu=True)),
-        SIZES | {"n": 96},
+        lambda: matrix_source(
+            MatrixProduct(40, 96, 200, "int8", "int8", bias=True, relu=True, requantise=(3, 4)),
+            Tiling(16, 32, 64, 48, 96),
+        ),
+        {},
+    ),
+    "int8 product of one chunk": (
+        lambda: matrix_source(
+            MatrixProduct(40, 96, 60, "int8", "int32", bias=True), Tiling(16, 32, 64, 48, 96)
+        ),
+        {},
+    ),
+    "int8 product of one tile": (
+        lambda: matrix_source(MatrixProduct(16, 32, 200, "int8", "int32"), ONE_TILE),
+        {},
     ),
     "bf16 product": (
-        lambda: matrix_source(MatrixProduct(16, 32, 64, "bfloat16", "float32", True, True)),
-        SIZES | {"n": 96},
+        lambda: matrix_source(
+            MatrixProduct(40, 96, 200, "bfloat16", "float32", True, True),
+            Tiling(16, 32, 64, 48, 96),
+        ),
+        {},
     ),
     "head product": (
-        lambda: head_product_source(
-            MatrixProduct(16, 32, 64, "bfloat16", "bfloat16", transpose_b=True)
+        lambda: matrix_source(
+            MatrixProduct(
+                40,
+                96,
+                200,
+                "bfloat16",
+                "bfloat16",
+                transpose_b=True,
+                heads=2,
+                strides=(200, 200, 96),
+                steps=(8000, 19200, 3840),
+            ),
+            Tiling(16, 32, 64, 48, 96, 2),
         ),
-        SIZES | {"n": 96},
+        {},
     ),
     "convolution": (
         lambda: convolution_source(Convolution(12, 12, 3, 80, 3, 3, 1, 1, "int8", True)),

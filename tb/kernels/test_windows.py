@@ -11,6 +11,7 @@ from runtime.kernels.window_source import (
     Convolution,
     Pooling,
     convolution_source,
+    convolution_work,
     pooling_source,
 )
 from tb.kernels.library import run_kernel
@@ -53,6 +54,23 @@ def test_convolution(c: Convolution, images: int) -> None:
     out = np.zeros(expected.shape, np.dtype(c.output).type)
     got = run_kernel(convolution_source(c), [x, w, bias], out, [images, 99, 15])
     assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize("limit", [3_000, 9_000, 20_000])
+def test_pieces_of_images_make_the_whole(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that would take longer than the limit are cut along pixels, or along filters."""
+    monkeypatch.setattr("runtime.kernels.window_source.LONGEST_BLOCK", limit)
+    c = Convolution(13, 11, 16, 150, 3, 3, 1, 1, "int32", relu=False)
+    assert c.tiles == (3, 3)
+    assert c.parts == {3_000: (3, 3), 9_000: (1, 3), 20_000: (1, 2)}[limit]
+    assert convolution_work(2, c).pieces == 2 * c.parts[0] * c.parts[1]
+    rng = np.random.default_rng(limit)
+    x = rng.integers(-128, 128, (2, 13, 11, 16)).astype(np.int8)
+    w = rng.integers(-128, 128, (3, 3, 16, 150)).astype(np.int8)
+    bias = rng.integers(-5000, 5000, 150).astype(np.int32)
+    expected = convolve(x, w, c) + bias
+    out = np.zeros(expected.shape, np.int32)
+    assert np.array_equal(run_kernel(convolution_source(c), [x, w, bias], out, [2, 1, 0]), expected)
 
 
 def test_a_kernel_that_is_too_large_is_refused() -> None:

@@ -14,8 +14,9 @@ from rtl.memory.sram import Sram
 from runtime.compiler.allocate import CoreBuffers
 from runtime.compiler.kernel import KernelSource
 from runtime.kernels.element_source import binary_source, quantise_source, unary_source
-from runtime.kernels.matrix_source import MatrixProduct, matrix_source
+from runtime.kernels.matrix_source import MatrixProduct, Tiling, matrix_source
 from runtime.kernels.row_source import reduce_source
+from runtime.kernels.tiling import ceil_to
 from runtime.kernels.window_source import (
     Convolution,
     Pooling,
@@ -45,15 +46,18 @@ Case = tuple[KernelSource, tuple[int | float | None, ...]]
 
 
 def product(
-    shape: tuple[int, int, int], tiles: tuple[int, int, int], dtype: str = "int8", **more: bool
+    shape: tuple[int, int, int],
+    tiles: tuple[int, int, int],
+    dtype: str = "int8",
+    *,
+    transpose_a: bool = False,
 ) -> Case:
     """A product in one block."""
     (m, n, k), (tm, tn, tk) = shape, tiles
     sums = "int32" if dtype == "int8" else "float32"
-    count = -(-m // tm) * -(-n // tn)
-    numbers = (m, n, k, k, n, n, 1, 0, count)
-    source = matrix_source(MatrixProduct(tm, tn, tk, dtype, sums, **more))
-    return source, (None, None, None, None, *numbers)
+    tiling = Tiling(tm, tn, tk, ceil_to(m, tm), ceil_to(n, tn))
+    source = matrix_source(MatrixProduct(m, n, k, dtype, sums, transpose_a), tiling)
+    return source, (None, None, None)
 
 
 def cases() -> dict[str, Case]:

@@ -8,9 +8,11 @@ import numpy as np
 from abi.address import HBM_BASE
 from rtl.memory.sram import Sram
 from runtime.compiler.allocate import CoreBuffers
-from runtime.kernels.gemm_kernel import GemmPlan, build_gemm
-from runtime.kernels.requantise import build_requantise, plan_requantise
-from runtime.kernels.tiling import Tiles, ceil_to, choose_tiles, padded_macs
+from runtime.kernels.matrix_source import MatrixProduct, Tiling, matrix_source
+from runtime.kernels.requantise_source import requantise_source
+from runtime.kernels.tiling import padded_macs
+from runtime.planner.chip import Chip
+from runtime.planner.matrix import plan_product
 from tb.blocks.core.bench import CoreBench, core_under_test
 from tb.blocks.core.programs import MEMORY_BYTES, SIZES
 from tb.blocks.harness import run_block
@@ -27,53 +29,41 @@ def pointers(*places: int) -> bytes:
 
 
 async def multiply(
-    bench: CoreBench, m: int, n: int, k: int, *, tiles: Tiles | None = None, **options: Any
+    bench: CoreBench, m: int, n: int, k: int, *, tiling: Tiling | None = None, **options: Any
 ) -> dict[str, int]:
     """Run a product on random operands, compare with the model; what the counters gained.
 
-    `groups`: blocks along m and n.
+    `options`: of `MatrixProduct`.
     """
-    along_m, along_n = options.get("groups", (1, 1))
-    scale = options.get("requantise")
-    chosen = tiles or choose_tiles(m, n, k, BUFFERS, int8_output=scale is not None)
-    plan = GemmPlan(
-        m=m,
-        n=n,
-        k=k,
-        lda=k,
-        ldb=n,
-        ldc=n * (1 if scale else 4),
-        bias=options.get("bias", False),
-        relu=options.get("relu", False),
-        requantise=scale,
-        tiles=chosen,
-        group_m=ceil_to(-(-m // along_m), chosen.m),
-        group_n=ceil_to(-(-n // along_n), chosen.n),
-    )
+    output = "int8" if "requantise" in options else "int32"
+    product = MatrixProduct(m, n, k, "int8", output, **options)
+    chosen = tiling or plan_product(product, Chip(cores=1, buffers=BUFFERS)).tiling
+    blocks = chosen.blocks(product)
     draw = np.random.default_rng((m, n, k))
     bench.fill(draw.integers(0, 256, MEMORY_BYTES // 8 * 7, dtype=np.uint8))
-    code, macs = build_gemm(plan, BUFFERS), 0
-    for y in range(plan.grid[1]):
-        for x in range(plan.grid[0]):
-            given = pointers(A, B, C, BIAS)
-            await bench.check(code, given, grid=plan.grid, block=(x, y, 0), cycles=200_000)
-            macs += bench.spent()["core_macs"]
+    code, macs = matrix_source(product, chosen).compile(BUFFERS).code, 0
+    for x in range(blocks):
+        places = (A, B, C, BIAS) if product.bias else (A, B, C)
+        await bench.check(
+            code, pointers(*places), grid=(blocks, 1, 1), block=(x, 0, 0), cycles=200_000
+        )
+        macs += bench.spent()["core_macs"]
     assert macs == padded_macs(m, n, k)
     return bench.spent()
 
 
 @cocotb.test()
 async def products(dut: Any) -> None:
-    """Odd shapes with every epilogue, and small tiles that wrap every ring."""
+    """Odd shapes with every epilogue, and small tiles that use all slots again."""
     bench = CoreBench(dut)
     await bench.start(stall=0.2, latency=(1, 40))
     await bench.fill_buffers()
     await multiply(bench, 1, 1, 1)
     await multiply(bench, 65, 47, 129, bias=True, relu=True)
     await multiply(bench, 17, 100, 70, bias=True, requantise=(123, 14))
-    small = Tiles(8, 16, 64)
-    await multiply(bench, 40, 50, 200, tiles=small, bias=True, groups=(2, 3))
-    await multiply(bench, 40, 50, 60, tiles=small, bias=True, relu=True, requantise=(9, 9))
+    shared, whole = Tiling(8, 16, 64, 24, 32), Tiling(8, 16, 64, 40, 64)
+    await multiply(bench, 40, 50, 200, tiling=shared, bias=True)
+    await multiply(bench, 40, 50, 60, tiling=whole, bias=True, relu=True, requantise=(9, 9))
 
 
 @cocotb.test()
@@ -84,10 +74,11 @@ async def requantisations(dut: Any) -> None:
     for count in (1, 100, 20_001):
         draw = np.random.default_rng(count)
         bench.fill(draw.integers(0, 256, 4 * count, dtype=np.uint8), A)
-        plan = plan_requantise(count, (1 << 30, 55), count % 2 == 0, BUFFERS, 2)
-        code = build_requantise(plan, BUFFERS)
-        for x in range(plan.grid[0]):
-            await bench.check(code, pointers(A, C), grid=plan.grid, block=(x, 0, 0))
+        kernel = requantise_source(count % 2 == 0).compile(BUFFERS)
+        places = {"x": HBM_BASE + A, "out": HBM_BASE + C}
+        given = kernel.pack_arguments({**places, "n": count, "multiplier": 1 << 30, "shift": 55})
+        for x in range(2):
+            await bench.check(kernel.code, given, grid=(2, 1, 1), block=(x, 0, 0))
 
 
 @cocotb.test()

@@ -1,6 +1,7 @@
 """Runs a hosted program and writes its trace."""
 
 import json
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from driver.bus import BusError, Region
 from tb.engine.host import Machine, current_machine
 from tb.tracing.chrome import chrome_trace
 from tb.tracing.events import HostRecorder, hardware_events
+from tb.tracing.overdue import overdue_blocks
 
 __all__ = ["run_traced"]
 
@@ -18,7 +20,8 @@ __all__ = ["run_traced"]
 def run_traced(output: str, target: str, arguments: list[Any]) -> object:
     """Call `target` ("module:function") with `arguments` and write the trace to `output`.
 
-    The trace is written however the program ends; it costs no device cycle.
+    The trace is written however the program ends; it costs no device cycle. Blocks that kept a
+    more urgent kernel waiting for longer than BLOCK_LIMIT are named on stderr.
     """
     module, _, function = target.partition(":")
     machine = current_machine()
@@ -37,6 +40,8 @@ def run_traced(output: str, target: str, arguments: list[Any]) -> object:
             dropped=_dropped(machine),
         )
         Path(output).write_text(json.dumps(trace))
+        for line in overdue_blocks(machine.firmware_bus.notes):
+            print(line, file=sys.stderr)
 
 
 def _dropped(machine: Machine) -> int | None:

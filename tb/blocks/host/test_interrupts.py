@@ -109,11 +109,11 @@ async def every_vector_and_the_mailbox(dut: Any) -> None:
     assert bench.memory.log[VECTORS:] == [bench.expected(0)]
     assert [bench.sent(vector) for vector in range(3)] == [2, 1, 1]
     assert bench.faults == 0
-    events = bench.trace.received
-    assert [event["instance"] for event in events] == [*range(VECTORS), 0]
-    assert {(e["source"], e["code"], e["argument"]) for e in events} == {
-        (TraceSource.INTERRUPT, TraceCode.EVENT, 0)
-    }
+    assert bench.trace.received == [
+        {"source": TraceSource.INTERRUPT, "instance": vector, "code": code, "argument": argument}
+        for vector in [*range(VECTORS), 0]
+        for code, argument in ((TraceCode.BEGIN, 0xABCD_0000 + vector), (TraceCode.END, 0))
+    ]
 
 
 @cocotb.test()
@@ -151,12 +151,17 @@ async def request_during_a_message(dut: Any) -> None:
     await ClockCycles(dut.clk, 12)
     assert len(bench.target.lines) == 1
     assert bench.sent(4) == 0  # Counted behind the response only.
+    assert [event["code"] for event in bench.trace.received] == [TraceCode.BEGIN]
     bench.send.send(4)
     await ClockCycles(dut.clk, 5)
     assert int(dut.pending.value) == 1 << 4
     await bench.quiet()
     assert bench.memory.log == [bench.expected(4)] * 2
     assert bench.sent(4) == 2
+    # From the pending bits to the port 2 cycles, the memory's 30, and the write itself.
+    begin, end, again, last = bench.trace.received_at
+    assert 32 <= end - begin <= 36
+    assert 32 <= last - again <= 36
 
 
 @cocotb.test()
@@ -249,11 +254,13 @@ async def errors(dut: Any) -> None:
     assert [bench.sent(vector) for vector in range(4)] == [0, 0, 0, 1]
     assert bench.memory.log[-1] == bench.expected(3)
     assert int(dut.pending.value) == 0
-    assert [event["argument"] for event in bench.trace.received] == [
-        Status.BUS_ERROR,
-        Status.ADDRESS_FAULT,
-        Status.ADDRESS_FAULT,
-        Status.OK,
+    begins, ends = bench.trace.received[::2], bench.trace.received[1::2]
+    assert {event["code"] for event in begins} == {TraceCode.BEGIN}
+    assert [(event["code"], event["argument"]) for event in ends] == [
+        (TraceCode.END, Status.BUS_ERROR),
+        (TraceCode.END, Status.ADDRESS_FAULT),
+        (TraceCode.END, Status.ADDRESS_FAULT),
+        (TraceCode.END, Status.OK),
     ]
 
 
