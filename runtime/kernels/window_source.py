@@ -2,16 +2,22 @@
 
 A convolution is a product of the windows, as rows of a matrix, and the kernel as a matrix
 (kernel_height * kernel_width * channels, filters). MTE1 unfolds the windows from an image in L1
-(IMG2COL), kernel row by kernel row, so that the unfolded image never exists in memory.
+(IMG2COL), kernel row by kernel row, so that the unfolded image never exists in memory. A product
+that is deeper than a tile is cut: IMG2COL unfolds some rows of the windows at a time, the matrix of
+the kernel comes in parts of rows, and the sums stay in L0C.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from abi.address import LINE_BYTES
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Memory
 from runtime.compiler.kernel import KernelSource, kernel
+from runtime.compiler.scalar import Scalar, ScalarLike, scalar
+from runtime.compiler.tile import Tile
 
 __all__ = ["Convolution", "Pooling", "convolution_source", "pooling_source"]
 
@@ -20,6 +26,12 @@ PIXELS = 64
 
 FILTERS = 64
 """Filters of a tile."""
+
+DEPTH = 256
+"""Rows of the kernel's matrix in a tile of L0B, and lines of a tile of L0A; two of each fit."""
+
+IMAGE_LINES = 1536
+"""Lines of L1 up to which an image is loaded while the one before is worked at."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +62,40 @@ class Convolution:
         """Pixels of a row of the result."""
         return (self.width + 2 * self.padding - self.kernel_width) // self.stride + 1
 
+    @property
+    def row_depth(self) -> int:
+        """Depth of the product for one row of the kernel."""
+        return self.kernel_width * self.channels
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """Kernel rows that are unfolded at a time."""
+        return min(self.kernel_height, max(1, DEPTH // self.row_depth))
+
+    @property
+    def pixels_of_a_tile(self) -> int:
+        """Output pixels of a tile: less than usual if their windows' rows are long."""
+        lines = -(-self.rows_at_a_time * self.row_depth // LINE_BYTES)
+        return min(PIXELS, DEPTH // lines)
+
 
 def convolution_source(c: Convolution) -> KernelSource:
     """out (images, out_height, out_width, filters) = convolution of x with w (kernel_height,
     kernel_width, channels, filters), plus bias (filters,). A block takes whole images.
 
     Raises:
-        CompileError: the kernel is larger than the padded image.
+        CompileError: the kernel is larger than the padded image, or its rows are too deep.
     """
     if c.out_height < 1 or c.out_width < 1:
         raise CompileError(f"kernel must not be larger than the padded image, not {c!r}")
+    if c.row_depth > DEPTH * LINE_BYTES:
+        raise CompileError(
+            f"kernel_width * channels must be at most {DEPTH * LINE_BYTES}, not {c.row_depth!r}"
+        )
     pixels = c.out_height * c.out_width
-    depth = c.kernel_height * c.kernel_width * c.channels
+    tile = c.pixels_of_a_tile
+    depth = c.kernel_height * c.row_depth
+    image_lines = c.height * -(-c.width * c.channels // LINE_BYTES)
 
     @kernel(
         x="int8*",
@@ -84,18 +118,24 @@ def convolution_source(c: Convolution) -> KernelSource:
     ) -> None:
         size = c.height * c.width * c.channels
         row = c.width * c.channels
+        slots = 1 if image_lines > IMAGE_LINES else 0
         for image in k.range(k.block_x, images, k.grid_x):
-            picture = k.load(x, image * size, (c.height, row), stride=row, memory=Memory.L1)
+            picture = k.load(
+                x, image * size, (c.height, row), stride=row, memory=Memory.L1, slots=slots
+            )
             for f in k.range(0, c.filters, FILTERS):
                 filters = k.minimum(FILTERS, c.filters - f)
-                weights = k.load(w, f, (depth, filters), stride=c.filters, memory=Memory.L1)
                 biases = k.load_bias(bias, f, filters)
-                right = k.move(weights, Memory.L0B, rows=k.padded(depth))
-                for first in k.range(0, pixels, PIXELS):
-                    count = k.minimum(PIXELS, pixels - first)
+                # A kernel that fits L0B stays there for all pixels.
+                whole = _weights(k, c, w, f, 0, depth, filters) if depth <= DEPTH else None
+                for first in k.range(0, pixels, tile):
+                    count = k.minimum(tile, pixels - first)
                     sums = k.accumulator(count, filters)
-                    left = k.unfold(picture, c, first, count)
-                    k.multiply_accumulate(sums, left, right, depth, first=1)
+                    if whole is not None:
+                        left = k.unfold(picture, c, first, count)
+                        k.multiply_accumulate(sums, left, whole, depth, first=1)
+                    else:
+                        _deep_sums(k, c, picture, w, f, first, sums)
                     k.store_sums(
                         out,
                         (image * pixels + first) * c.filters + f,
@@ -108,6 +148,46 @@ def convolution_source(c: Convolution) -> KernelSource:
                     )
 
     return convolution
+
+
+def _weights(
+    k: KernelBuilder,
+    c: Convolution,
+    w: Any,
+    f: Scalar,
+    first: ScalarLike,
+    count: ScalarLike,
+    filters: Scalar,
+) -> Tile:
+    """Rows of the kernel's matrix in L0B, `count` from row `first` on."""
+    offset = k.define(first * c.filters + f)
+    tile = k.load(w, offset, (count, filters), stride=c.filters, memory=Memory.L1)
+    return k.move(tile, Memory.L0B, rows=k.padded(count))
+
+
+def _deep_sums(
+    k: KernelBuilder, c: Convolution, picture: Tile, w: Any, f: Scalar, first: Scalar, sums: Tile
+) -> None:
+    """The sums of a tile of pixels from number `first` on, for a kernel that is deeper than L0B:
+    for some rows of the windows after the others, and for parts of the depth of those rows."""
+    count, filters = sums.shape
+    for top in _steps(k, c.kernel_height, c.rows_at_a_time):
+        rows = k.minimum(c.rows_at_a_time, c.kernel_height - top)
+        left = k.unfold(picture, c, first, count, top=top, rows=rows)
+        depth = k.define(rows * c.row_depth)
+        origin = k.define(top * c.row_depth)
+        for part in _steps(k, depth, DEPTH):
+            length = k.minimum(DEPTH, depth - part)
+            right = _weights(k, c, w, f, origin + part, length, filters)
+            start = (top + part).is_zero()
+            line = part // LINE_BYTES
+            k.multiply_accumulate(sums, left, right, length, first=start, line=line)
+
+
+def _steps(k: KernelBuilder, stop: ScalarLike, step: int) -> Iterable[Scalar]:
+    """0, step, 2 * step and so on, below `stop`; no loop if there is only the 0."""
+    end = scalar(stop)
+    return [scalar(0)] if end.highest <= step else k.range(0, end, step)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def conv2d(
 
     Raises:
         InvalidArgumentError: an argument breaks its rule, or the kernel is larger than the padded
-            image, or too large for a core; nothing was submitted.
+            image, or an image or a row of the kernel too large for a core; nothing was submitted.
     """
     operands = Operands("x", x, stream)
     operands.add("x", x, ["int8"], ndim=4)

@@ -68,6 +68,10 @@ CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
         lambda: convolution_source(Convolution(12, 12, 3, 80, 3, 3, 1, 1, "int8", True)),
         SIZES,
     ),
+    "deep convolution": (
+        lambda: convolution_source(Convolution(6, 6, 192, 80, 3, 3, 1, 1, "int8", True)),
+        SIZES,
+    ),
     "pooling": (lambda: pooling_source(Pooling(8, 8, 5, 2, 2, "max", "int8")), SIZES),
 }
 
