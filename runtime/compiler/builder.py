@@ -182,15 +182,16 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
         *,
         reads: tuple[Tile, ...] = (),
         writes: tuple[Tile, ...] = (),
+        updates: bool = False,
     ) -> None:
-        """Record a command."""
+        """Record a command. `updates`: it is the copy of an update, see `forward_updates`."""
         accesses = [Access(tile.buffer, writes=False) for tile in reads]
         accesses += [Access(tile.buffer, writes=True) for tile in writes]
         origin = f"{opcode.name} of {', '.join(t.buffer.name for t in (*writes, *reads))}"
         for value in fields.values():
             if isinstance(value, Binary):
                 self.define(value)
-        command = Command(pipe, opcode, fields, tuple(accesses), origin)
+        command = Command(pipe, opcode, fields, tuple(accesses), origin, updates=updates)
         self._region.nodes.append(command)
 
     def _check_pointer(self, pointer: Pointer) -> None:

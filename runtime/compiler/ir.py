@@ -88,7 +88,7 @@ class Access:
 class Command:
     """A command for a pipe. `wait` and `give` are flags, added by the compiler.
 
-    A field is a number, an expression, or a `Line`.
+    A field is a number, an expression, or a `Line`. `updates`: it is the copy of an update.
     """
 
     pipe: Pipe
@@ -98,6 +98,7 @@ class Command:
     origin: str
     wait: list[int] = field(default_factory=list)
     give: list[int] = field(default_factory=list)
+    updates: bool = False
 
 
 @dataclass(eq=False)

@@ -92,11 +92,12 @@ class VectorOperations:
         return target
 
     def update(self, target: Tile, value: Tile) -> None:
-        """Give a tile that was made before, outside of a loop perhaps, a new value."""
+        """Give a tile that was made before, outside of a loop perhaps, a new value. It costs no
+        command if the value is that of the operation before, and of use for nothing else."""
         if value.dtype != target.dtype or value.column != target.column:
             raise CompileError(f"value must have the type of {target!r}, not {value!r}")
         self._check_shape(value, target)
-        self._issue(V.COPY, target, [value], {})
+        self._issue(V.COPY, target, [value], {}, updates=True)
 
     def convert(self, tile: Tile, dtype: str) -> Tile:
         """int8 to int32 or fp32, bfloat16 to and from fp32, int32 to and from fp32 (ties to even,
@@ -275,6 +276,7 @@ class VectorOperations:
         *,
         shape: Tile | None = None,
         placed: bool = False,
+        updates: bool = False,
     ) -> None:
         size = result if shape is None else shape
         assert placed or len(sources) <= SOURCES[operation]
@@ -290,7 +292,12 @@ class VectorOperations:
             for letter, tile in zip("abc", sources, strict=False):
                 command |= self._source(letter, tile, size)
         self._builder.issue(
-            Pipe.VECTOR, CommandOpcode.VECTOR, command, reads=tuple(sources), writes=(result,)
+            Pipe.VECTOR,
+            CommandOpcode.VECTOR,
+            command,
+            reads=tuple(sources),
+            writes=(result,),
+            updates=updates,
         )
 
 
