@@ -13,7 +13,7 @@ from dataclasses import replace
 from abi.core import CommandOpcode
 from abi.vector import VectorOperation
 from runtime.compiler.ir import Buffer, Command, Line, Loop, Node, When, commands_in
-from runtime.compiler.scalar import Constant, Scalar, ScalarLike, scalar
+from runtime.compiler.scalar import Constant, ScalarLike, same, scalar
 
 __all__ = ["forward_updates"]
 
@@ -105,9 +105,6 @@ def _number(value: ScalarLike | Line) -> int:
 
 
 def _same(a: ScalarLike | Line, b: ScalarLike | Line) -> bool:
-    if isinstance(a, Scalar) and a is b:
-        return True
     if isinstance(a, Line) or isinstance(b, Line):
         return False
-    left, right = scalar(a), scalar(b)
-    return isinstance(left, Constant) and isinstance(right, Constant) and left.value == right.value
+    return same(scalar(a), scalar(b))

@@ -8,7 +8,7 @@ from abi.core import CommandOpcode, Pipe
 from abi.vector import SOURCES, VectorOperation
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Line, Memory
-from runtime.compiler.scalar import Argument, Constant, Scalar, ScalarLike
+from runtime.compiler.scalar import Constant, Scalar, ScalarLike, same
 from runtime.compiler.tile import Tile
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ class VectorOperations:
 
     @staticmethod
     def _check_shape(tile: Tile, shape: Tile) -> None:
-        rows = tile.rows is shape.rows or _same(tile.rows, shape.rows) or _one_row(tile)
-        columns = tile.column or tile.columns is shape.columns or _same(tile.columns, shape.columns)
+        rows = same(tile.rows, shape.rows) or _one_row(tile)
+        columns = tile.column or same(tile.columns, shape.columns)
         if not rows or not columns:
             raise CompileError(
                 f"operand must have the shape {shape.shape}, one row or one column, not "
@@ -303,9 +303,3 @@ class VectorOperations:
 
 def _one_row(tile: Tile) -> bool:
     return isinstance(tile.rows, Constant) and tile.rows.value == 1
-
-
-def _same(a: Scalar, b: Scalar) -> bool:
-    if isinstance(a, Constant) and isinstance(b, Constant):
-        return a.value == b.value
-    return isinstance(a, Argument) and a is b

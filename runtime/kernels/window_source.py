@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from abi.address import LINE_BYTES
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Memory
 from runtime.compiler.kernel import KernelSource, kernel
 from runtime.compiler.scalar import Scalar, ScalarLike, scalar
-from runtime.compiler.tile import Tile
+from runtime.compiler.tile import Tile, lines_of
 
 __all__ = ["Convolution", "Pooling", "convolution_source", "pooling_source"]
 
@@ -29,6 +31,12 @@ FILTERS = 64
 
 DEPTH = 256
 """Rows of the kernel's matrix in a tile of L0B, and lines of a tile of L0A; two of each fit."""
+
+POOLED_LINES = 48
+"""Lines of UB for a tile of pooled pixels, at most, if it has more than one row of the image."""
+
+UNROLLED = 9
+"""Pixels of a window up to which each is loaded into a tile of its own."""
 
 IMAGE_LINES = 1536
 """Lines of L1 up to which an image is loaded while the one before is worked at."""
@@ -203,6 +211,29 @@ class Pooling:
     kind: str
     dtype: str
 
+    @property
+    def out_height(self) -> int:
+        """Rows of the result."""
+        return (self.height - self.window) // self.stride + 1
+
+    @property
+    def out_width(self) -> int:
+        """Pixels of a row of the result."""
+        return (self.width - self.window) // self.stride + 1
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """Rows of the result that are worked at in one go."""
+        lines = self.out_width * lines_of(self.channels, "float32")
+        most = max(1, POOLED_LINES // lines)
+        # Pieces of about the same size.
+        return -(-self.out_height // -(-self.out_height // most))
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of work in an image."""
+        return -(-self.out_height // self.rows_at_a_time)
+
 
 def pooling_source(p: Pooling) -> KernelSource:
     """out (images, out_height, out_width, channels): the largest or the mean of each window.
@@ -210,35 +241,60 @@ def pooling_source(p: Pooling) -> KernelSource:
     Raises:
         CompileError: the window is larger than the image, or there is no such pooling.
     """
-    out_height = (p.height - p.window) // p.stride + 1
-    out_width = (p.width - p.window) // p.stride + 1
-    if out_height < 1 or out_width < 1 or p.window < 1 or p.stride < 1:
+    if min(p.window, p.stride) < 1 or p.out_height < 1 or p.out_width < 1:
         raise CompileError(f"window must lie inside the image, not {p!r}")
     if p.kind not in ("max", "mean") or (p.dtype, p.kind) == ("int8", "mean"):
         raise CompileError(f"kind must be max, or mean of float32, not {p.kind!r}")
-    work = "int32" if p.dtype == "int8" else "float32"
     array = f"{p.dtype}*"
 
     @kernel(x=array, out=array, images="uint31")
     def pooling(k: KernelBuilder, x: Any, out: Any, images: Any) -> None:
-        step = p.stride * p.channels
-        for row in k.range(k.block_x, images * out_height, k.grid_x):
-            image, y = row // out_height, row % out_height
-            origin = k.define((image * p.height + y * p.stride) * p.width * p.channels)
-            result = None
-            for dy in range(p.window):
-                for dx in range(p.window):
-                    offset = origin + (dy * p.width + dx) * p.channels
-                    tile = k.load(x, offset, (out_width, p.channels), stride=step).to(work)
-                    if result is None:
-                        result = tile
-                    elif p.kind == "max":
-                        result = k.largest(result, tile)
-                    else:
-                        result = result + tile
-            assert result is not None
+        for piece in k.range(k.block_x, images * p.pieces, k.grid_x):
+            image = piece // p.pieces
+            y = k.define(piece % p.pieces * p.rows_at_a_time)
+            rows = k.minimum(p.rows_at_a_time, p.out_height - y)
+            origin = k.define((image * p.height + y * p.stride) * (p.width * p.channels))
+            result = _pooled(k, p, x, origin, rows)
             if p.kind == "mean":
                 result = result * (1 / p.window**2)
-            k.store(out, row * (out_width * p.channels), result.to(p.dtype), stride=p.channels)
+            place = (image * p.out_height + y) * (p.out_width * p.channels)
+            k.store(out, place, result.to(p.dtype), stride=p.channels)
 
     return pooling
+
+
+def _pooled(k: KernelBuilder, p: Pooling, x: Any, origin: Scalar, rows: Scalar) -> Tile:
+    """The largest, or the sum, of the windows of some rows of the result, a row for each."""
+    row = p.width * p.channels
+
+    def pixels(offset: ScalarLike) -> Tile:
+        """The pixel of each window that is so many elements behind its first."""
+        tile = k.load(
+            x,
+            origin + offset,
+            (p.out_width, p.channels),
+            stride=p.stride * p.channels,
+            planes=rows,
+            plane_stride=p.stride * row,
+        )
+        return tile.to("int32" if p.dtype == "int8" else "float32")
+
+    def joined(result: Tile, tile: Tile) -> Tile:
+        return k.largest(result, tile) if p.kind == "max" else result + tile
+
+    if p.window**2 <= UNROLLED:
+        first, *others = (y * row + x * p.channels for y, x in np.ndindex(p.window, p.window))
+        result = pixels(first)
+        for offset in others:
+            result = joined(result, pixels(offset))
+        return result
+    if p.kind == "max":
+        # The first pixel counts twice.
+        result = k.copy(pixels(0))
+    else:
+        # This changes no sum.
+        result = k.full(k.tile(rows * p.out_width, p.channels), -0.0)
+    for line in k.range(p.window):
+        for column in k.range(p.window):
+            k.update(result, joined(result, pixels(line * row + column * p.channels)))
+    return result

@@ -1,10 +1,11 @@
 """Operations on the rows of a matrix: reductions and normalisations of its last axis."""
 
 from runtime.kernels.row_source import (
-    ROWS,
+    RowTiles,
     add_row_source,
     layer_norm_source,
     reduce_source,
+    row_tiles,
     softmax_source,
 )
 from runtime.memory import DeviceArray
@@ -15,8 +16,8 @@ from runtime.stream import Stream
 __all__ = ["add_row", "layer_norm", "row_max", "row_mean", "row_min", "row_sum", "softmax"]
 
 
-def _blocks(rows: int) -> int:
-    return -(-rows // ROWS)
+def _blocks(rows: int, tiles: RowTiles) -> int:
+    return -(-rows // tiles.rows)
 
 
 def _reduce(
@@ -26,7 +27,8 @@ def _reduce(
     operands.add("x", x, ["float32"], ndim=2)
     m, n = x.shape
     result = operands.result(out, (m,), "float32")
-    run(operands, reduce_source, (name,), _blocks(m), x, result, m, n, 1 / n)
+    tiles = row_tiles(n)
+    run(operands, reduce_source, (name, tiles), _blocks(m, tiles), x, result, m, n, 1 / n)
     return result
 
 
@@ -70,7 +72,8 @@ def add_row(
     m, n = x.shape
     operands.add("row", row, ["float32"], shape=(n,))
     result = operands.result(out, x.shape, "float32")
-    run(operands, add_row_source, (), _blocks(m), x, row, result, m, n)
+    tiles = row_tiles(n)
+    run(operands, add_row_source, (tiles,), _blocks(m, tiles), x, row, result, m, n)
     return result
 
 
@@ -80,8 +83,10 @@ def softmax(
     """Softmax of each row of fp32 (m, n)."""
     operands = Operands("x", x, stream)
     operands.add("x", x, ["float32"], ndim=2)
+    m, n = x.shape
     result = operands.result(out, x.shape, "float32")
-    run(operands, softmax_source, (), _blocks(x.shape[0]), x, result, *x.shape)
+    tiles = row_tiles(n)
+    run(operands, softmax_source, (tiles,), _blocks(m, tiles), x, result, m, n)
     return result
 
 
@@ -102,5 +107,9 @@ def layer_norm(
     operands.add("bias", bias, ["float32"], shape=(n,))
     small = check_scale("epsilon", epsilon)
     result = operands.result(out, x.shape, "float32")
-    run(operands, layer_norm_source, (), _blocks(m), x, gain, bias, result, m, n, 1 / n, small)
+    tiles = row_tiles(n)
+    run(
+        operands, layer_norm_source, (tiles,), _blocks(m, tiles), x, gain, bias, result, m, n,
+        1 / n, small,
+    )  # fmt: skip
     return result

@@ -87,9 +87,9 @@ def _pool(
     side = check_integer("window", window, 1, min(height, width))
     step = side if stride is None else check_integer("stride", stride, 1, 1 << 15)
     shape = Pooling(height, width, channels, side, step, kind, x.dtype.name)
-    rows, columns = (height - side) // step + 1, (width - side) // step + 1
-    result = operands.result(out, (images, rows, columns, channels), x.dtype.name)
-    run(operands, pooling_source, (shape,), images * rows, x, result, images)
+    size = images, shape.out_height, shape.out_width, channels
+    result = operands.result(out, size, x.dtype.name)
+    run(operands, pooling_source, (shape,), images * shape.pieces, x, result, images)
     return result
 
 

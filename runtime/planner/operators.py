@@ -17,9 +17,9 @@ from runtime.kernels.element_source import (
 from runtime.kernels.matrix_source import MatrixProduct, matrix_source
 from runtime.kernels.row_source import (
     REDUCTIONS,
-    ROWS,
     layer_norm_source,
     reduce_source,
+    row_tiles,
     softmax_source,
 )
 from runtime.kernels.tiling import BLOCKS_PER_CORE, divide_up
@@ -180,9 +180,10 @@ def plan_softmax(m: int, n: int, chip: Chip) -> OperatorPlan:
         ValueError: a size is below 1.
     """
     _check(m=m, n=n)
-    name, blocks = f"softmax of {m} x {n}", divide_up(m, ROWS)
-    tiling = f"{ROWS} rows at a time"
-    return _library(name, chip, softmax_source(), blocks, (None, None, m, n), tiling=tiling)
+    tiles = row_tiles(n)
+    name, blocks = f"softmax of {m} x {n}", divide_up(m, tiles.rows)
+    tiling = f"{tiles.rows} rows at a time"
+    return _library(name, chip, softmax_source(tiles), blocks, (None, None, m, n), tiling=tiling)
 
 
 def plan_layer_norm(m: int, n: int, chip: Chip) -> OperatorPlan:
@@ -192,10 +193,11 @@ def plan_layer_norm(m: int, n: int, chip: Chip) -> OperatorPlan:
         ValueError: a size is below 1.
     """
     _check(m=m, n=n)
-    name, blocks = f"layer norm of {m} x {n}", divide_up(m, ROWS)
+    tiles = row_tiles(n)
+    name, blocks = f"layer norm of {m} x {n}", divide_up(m, tiles.rows)
     arguments = (None, None, None, None, m, n, 1 / n, 1e-5)
-    tiling = f"{ROWS} rows at a time"
-    return _library(name, chip, layer_norm_source(), blocks, arguments, tiling=tiling)
+    tiling = f"{tiles.rows} rows at a time"
+    return _library(name, chip, layer_norm_source(tiles), blocks, arguments, tiling=tiling)
 
 
 def plan_reduction(name: str, m: int, n: int, chip: Chip) -> OperatorPlan:
@@ -207,10 +209,11 @@ def plan_reduction(name: str, m: int, n: int, chip: Chip) -> OperatorPlan:
     _check(m=m, n=n)
     if name not in REDUCTIONS:
         raise ValueError(f"name must be one of {', '.join(REDUCTIONS)}, not {name!r}")
-    title, blocks = f"row {name} of {m} x {n}", divide_up(m, ROWS)
+    tiles = row_tiles(n)
+    title, blocks = f"row {name} of {m} x {n}", divide_up(m, tiles.rows)
     arguments = (None, None, m, n, 1 / n)
-    tiling = f"{ROWS} rows at a time"
-    return _library(title, chip, reduce_source(name), blocks, arguments, tiling=tiling)
+    tiling = f"{tiles.rows} rows at a time"
+    return _library(title, chip, reduce_source(name, tiles), blocks, arguments, tiling=tiling)
 
 
 def plan_convolution(images: int, shape: Convolution, chip: Chip) -> OperatorPlan:
@@ -246,7 +249,7 @@ def plan_pooling(images: int, shape: Pooling, chip: Chip) -> OperatorPlan:
     """
     _check(images=images)
     size = f"{images} x {shape.height} x {shape.width} x {shape.channels}"
-    rows = (shape.height - shape.window) // shape.stride + 1
     name = f"{shape.kind} pool of {size}, windows of {shape.window} x {shape.window}"
-    source = pooling_source(shape)
-    return _library(name, chip, source, images * rows, (None, None, images), tiling="rows")
+    source, pieces = pooling_source(shape), images * shape.pieces
+    tiling = f"{shape.rows_at_a_time} rows at a time"
+    return _library(name, chip, source, pieces, (None, None, images), tiling=tiling)

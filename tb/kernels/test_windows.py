@@ -93,6 +93,14 @@ def test_a_convolution_that_does_not_fit_is_refused() -> None:
         Pooling(9, 7, 6, 2, 2, "max", "int8"),
         Pooling(8, 8, 17, 3, 1, "max", "float32"),
         Pooling(5, 6, 3, 2, 2, "mean", "float32"),
+        # Several rows at a time, the last time fewer.
+        Pooling(30, 20, 16, 2, 2, "max", "float32"),
+        Pooling(27, 12, 40, 3, 2, "max", "int8"),
+        # Windows whose pixels come in loops.
+        Pooling(9, 13, 17, 4, 3, "max", "int8"),
+        Pooling(11, 5, 6, 5, 2, "max", "float32"),
+        Pooling(8, 8, 64, 8, 8, "mean", "float32"),
+        Pooling(21, 16, 5, 4, 4, "mean", "float32"),
     ],
 )
 def test_pooling(p: Pooling, images: int) -> None:
