@@ -33,11 +33,23 @@ from rtl.memory.host_link import HOST_AXI, HostLink
 from rtl.queue.queue_unit import QueueUnit
 from rtl.trace.collector import TraceCollector
 
-__all__ = ["Npu"]
+__all__ = ["NPU", "Npu"]
 
 CORE_BUFFERS = ("l1_lines", "l0a_lines", "l0b_lines", "l0c_lines", "bias_lines", "ub_lines")
 CONTROL, BULK = 0, 1
 """Priority classes of the crossbar's ports."""
+
+NPU = wiring.Signature(
+    {
+        "host": In(AxiLitePort(address_bits=HOST_PORT_ADDRESS_BITS)),
+        "fw": In(AxiLitePort(address_bits=FIRMWARE_PORT_ADDRESS_BITS)),
+        "host_axi": Out(HOST_AXI),
+        "fw_event": Out(1),
+        "fw_run": Out(1),
+        "trace": Out(wiring.Signature({"valid": Out(1), "payload": Out(TRACE_EVENT)})),
+    }
+)
+"""The ports of the chip, see `Npu`."""
 
 
 class Npu(wiring.Component):
@@ -68,17 +80,7 @@ class Npu(wiring.Component):
 
     def __init__(self, *, config: NpuConfig | None = None) -> None:
         self.config = config or NpuConfig()
-        trace = wiring.Signature({"valid": Out(1), "payload": Out(TRACE_EVENT)})
-        super().__init__(
-            {
-                "host": In(AxiLitePort(address_bits=HOST_PORT_ADDRESS_BITS)),
-                "fw": In(AxiLitePort(address_bits=FIRMWARE_PORT_ADDRESS_BITS)),
-                "host_axi": Out(HOST_AXI),
-                "fw_event": Out(1),
-                "fw_run": Out(1),
-                "trace": Out(trace),
-            }
-        )
+        super().__init__(NPU)
 
     def elaborate(self, _platform: object) -> Module:
         m = Module()

@@ -1,12 +1,13 @@
 """Places for buffers: which lines of L1, L0A, L0B, L0C, the bias buffer and UB each takes.
 
-A buffer that one pipe alone uses lives from its first to its last access, and others may lie on
-its lines before and after. One that passes from pipe to pipe lives as long as its stage, with two
-slots if its region repeats, so that one is filled while the other is worked at.
+A buffer that one pipe alone uses lives from its first to its last access, and others of that pipe
+may lie on its lines before and after. One that passes from pipe to pipe lives as long as its stage,
+with two slots if its region repeats, so that one is filled while the other is worked at.
 """
 
 from dataclasses import dataclass
 
+from abi.core import Pipe
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Buffer, Loop, Memory, Node, When, commands_in
 from runtime.compiler.synchronise import buffers_of, pipes_of
@@ -43,6 +44,7 @@ class CoreBuffers:
 @dataclass(frozen=True)
 class _Span:
     buffer: Buffer
+    pipes: set[Pipe]
     first: int
     last: int
 
@@ -103,7 +105,7 @@ def _place(nodes: list[Node], buffers: list[Buffer], bottom: int, limit: int) ->
         busy = sorted(
             (other.buffer.line, other.buffer.line + other.buffer.lines)
             for other in placed
-            if other.last >= span.first
+            if other.last >= span.first or other.pipes != span.pipes
         )
         line = top
         for start, end in busy:
@@ -138,7 +140,8 @@ def _span(nodes: list[Node], buffer: Buffer) -> _Span:
         return clock + 1
 
     visit(nodes, 0)
-    return _Span(buffer, min(times), max(times))
+    pipes = set().union(*(pipes_of(node, buffer) for node in nodes))
+    return _Span(buffer, pipes, min(times), max(times))
 
 
 def _too_much(memory: Memory, buffers: list[Buffer], needed: int, limit: int) -> str:

@@ -30,6 +30,7 @@ from runtime.compiler.scalar import (
     ScalarLike,
     SpecialValue,
     Variable,
+    same,
     scalar,
 )
 from runtime.compiler.tile import ELEMENT_BYTES, Tile, lines_of, most
@@ -182,15 +183,16 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
         *,
         reads: tuple[Tile, ...] = (),
         writes: tuple[Tile, ...] = (),
+        updates: bool = False,
     ) -> None:
-        """Record a command."""
+        """Record a command. `updates`: it is the copy of an update, see `forward_updates`."""
         accesses = [Access(tile.buffer, writes=False) for tile in reads]
         accesses += [Access(tile.buffer, writes=True) for tile in writes]
         origin = f"{opcode.name} of {', '.join(t.buffer.name for t in (*writes, *reads))}"
         for value in fields.values():
             if isinstance(value, Binary):
                 self.define(value)
-        command = Command(pipe, opcode, fields, tuple(accesses), origin)
+        command = Command(pipe, opcode, fields, tuple(accesses), origin, updates=updates)
         self._region.nodes.append(command)
 
     def _check_pointer(self, pointer: Pointer) -> None:
@@ -228,6 +230,8 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
         shape: "ScalarLike | Shape",
         *,
         stride: ScalarLike = 0,
+        planes: ScalarLike = 1,
+        plane_stride: ScalarLike = 0,
         memory: Memory = Memory.UB,
         slots: int = 0,
     ) -> Tile:
@@ -238,18 +242,25 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
             offset: elements from there to the first one.
             shape: sizes, each at least 1 when the kernel runs, with upper bounds known.
             stride: elements from a row to the next.
+            planes, plane_stride: so many times these rows, one behind the other in the tile, and
+                elements from the first row of one to that of the next.
             memory: UB, or L1 for the Cube.
         """
         self._check_pointer(pointer)
         rows, columns = shape if isinstance(shape, tuple) else (1, shape)
-        tile = self.tile(rows, columns, pointer.dtype, memory=memory, slots=slots, name="load")
+        height = scalar(rows) * planes
+        one_plane = same(scalar(planes), scalar(1))
+        tile = self.tile(height, columns, pointer.dtype, memory=memory, slots=slots, name="load")
         local = Local.UB if memory is Memory.UB else Local.L1
-        self.issue(
-            Pipe.MTE2,
-            CommandOpcode.LOAD,
-            self._rows(pointer, offset, tile, local, tile.columns, stride),
-            writes=(tile,),
-        )
+        fields = self._rows(pointer, offset, tile, local, tile.columns, stride)
+        if not one_plane:
+            fields |= {
+                "rows": rows,
+                "planes": planes,
+                "plane_pitch": scalar(rows) * tile.pitch,
+                "plane_stride": scalar(plane_stride) * ELEMENT_BYTES[pointer.dtype],
+            }
+        self.issue(Pipe.MTE2, CommandOpcode.LOAD, fields, writes=(tile,))
         return tile
 
     def store(

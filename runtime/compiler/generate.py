@@ -1,25 +1,31 @@
-"""Scalar code of a kernel: loops, expressions, and the words of its commands."""
+"""Scalar code of a kernel: loops, expressions, and the words of its commands.
 
-from collections import Counter
+An instruction takes two cycles, so that what counts is how few there are. Words stay staged for a
+pipe's next command, and only those that differ are set; those that a loop's commands agree on are
+set in front of it. Values that do not change in a loop are computed in front of it too, and what
+a register still holds is not computed again.
+"""
+
 from itertools import count
 
-from abi.core import COMMANDS, PIPES, CommandOpcode, Pipe
-from abi.isa import RAM_BASE, WINDOW_BASE, WINDOW_REGISTER
-from runtime.compiler.errors import CompileError
+from abi.core import PIPES, Pipe
+from abi.isa import WINDOW_BASE, WINDOW_REGISTER
+from runtime.compiler.hoist import changed_in, hoist
+from runtime.compiler.homes import assign_homes
 from runtime.compiler.ir import (
     Barrier,
-    Buffer,
     Command,
     Define,
     Fetch,
     FlagUse,
-    Line,
     Loop,
     Node,
     Pointer,
     Region,
     When,
+    commands_in,
 )
+from runtime.compiler.registers import IMMEDIATES, Registers
 from runtime.compiler.scalar import (
     Argument,
     Binary,
@@ -28,22 +34,18 @@ from runtime.compiler.scalar import (
     Scalar,
     SpecialValue,
     Variable,
-    scalar,
 )
 from runtime.compiler.synchronise import Primed
+from runtime.compiler.values import Values
+from runtime.compiler.words import WORDS, Slots, Words, command_words
 from runtime.toolchain.assembler import Assembler
 
 __all__ = ["CodeGenerator"]
 
 ARGUMENTS_REGISTER = 10
-HOMES = (8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 1, 3, 4)
-"""Registers of variables: s0 to s11, ra, gp, tp."""
 
-TEMPORARIES = (5, 6, 7, 28, 29, 30, 31, 11, 12, 13, 14, 15, 16, 17)
-"""Registers of intermediate results: t0 to t6, a1 to a7."""
-
-LOOP_WEIGHT = 8
-"""How much more a use counts for each loop around it, when registers are given away."""
+BRANCH_REACH = 4096
+"""Bytes that a branch reaches back; a jump reaches everything."""
 
 _IMMEDIATE_FORM = {
     Operation.ADD: "addi",
@@ -55,6 +57,9 @@ _IMMEDIATE_FORM = {
     Operation.LESS: "slti",
 }
 
+Place = tuple[Pipe, int]
+"""A word of a pipe's next command."""
+
 
 class CodeGenerator:
     """Emits a kernel's stages, one after the other, into an `Assembler`."""
@@ -62,17 +67,20 @@ class CodeGenerator:
     def __init__(self, pointers: list[Pointer]) -> None:
         self.asm = Assembler()
         self._pointers = pointers
+        self._values = Values()
+        self._registers = Registers(self.asm, self._values)
         self._home: dict[Scalar, int] = {}
         self._spilled: dict[Scalar, int] = {}
-        self._free = list(reversed(TEMPORARIES))
+        # Values of definitions that hold here.
+        self._valid: set[Scalar] = set()
         # All words are zero when a block starts.
-        self._known: dict[tuple[Pipe, int], int] = {
-            (pipe, index): 0 for pipe in PIPES for index in range(1, 8)
+        zero = self._values.canonical(Constant(0))
+        self._known: dict[Place, Scalar] = {
+            (pipe, index): zero for pipe in PIPES for index in range(1, WORDS)
         }
         self._labels = count()
         self._window: Pointer | None = None
-        self._lines: dict[Buffer, Scalar] = {}
-        self._commands: dict[Command, list[Scalar]] = {}
+        self._commands: dict[Command, Words] = {}
 
     @property
     def ram_bytes(self) -> int:
@@ -82,16 +90,17 @@ class CodeGenerator:
     def generate(self, stages: list[tuple[list[Node], list[Primed]]]) -> bytes:
         """All of the kernel's code."""
         nodes = [node for stage, _ in stages for node in stage]
-        self._prepare_slots(nodes)
-        self._assign_homes(nodes)
-        for pointer in self._pointers:
-            self.asm.emit("lw", 5, pointer.offset, ARGUMENTS_REGISTER)
-            self.asm.emit("lw", 6, pointer.offset + 4, ARGUMENTS_REGISTER)
-            self.asm.emit("npu.base", pointer.base, 5, 6)
-        for value in [*self._home, *self._spilled]:
-            if isinstance(value, Argument | SpecialValue):
-                self._store(value, self._load_special(value))
-            elif isinstance(value, Variable):
+        self._slots = Slots(nodes)
+        for region, offsets in self._slots.offsets.items():
+            place = _start(region)
+            region.nodes[place:place] = [Define(offset) for offset in offsets]
+        for stage, _ in stages:
+            self._prepare(stage)
+        everything = [node for stage, _ in stages for node in stage]
+        self._home, self._spilled = assign_homes(everything, self._commands, self._values)
+        self._load_arguments()
+        for value in self._spilled:
+            if isinstance(value, Variable):
                 self._store(value, 0)
         for stage, primed in stages:
             for entry in primed:
@@ -105,79 +114,32 @@ class CodeGenerator:
         self.asm.emit("npu.exit")
         return self.asm.assemble()
 
-    # Preparation.
+    def _load_arguments(self) -> None:
+        """Set base registers and what stands for arguments, in the order of the argument block,
+        of which the unit keeps a line. Other registers are zero when a block starts, as slots
+        are."""
+        places = [*self._home, *self._spilled]
+        arguments = [value for value in places if isinstance(value, Argument)]
+        items: list[Pointer | Argument] = [*self._pointers, *arguments]
+        for item in sorted(items, key=lambda item: item.offset):
+            if isinstance(item, Pointer):
+                self._set_base(item.base, item)
+            elif item in self._home:
+                self._load(item, self._home[item])
+            else:
+                register = self._registers.take(item)
+                self._load(item, register)
+                self._store(item, register)
+                self._registers.release(register)
+        for value, home in self._home.items():
+            if isinstance(value, SpecialValue):
+                self._load(value, home)
 
-    def _prepare_slots(self, nodes: list[Node]) -> None:
-        """Make the counters of slots, and the lines of the buffers that have several."""
-        for node in _all(nodes):
-            if not isinstance(node, Command):
-                continue
-            for access in node.accesses:
-                buffer = access.buffer
-                if buffer.slots == 1 or buffer in self._lines:
-                    continue
-                region = buffer.region
-                if region.slot is None:
-                    region.slot = Variable("slot", 0, 15)
-                offset = (region.slot & (buffer.slots - 1)) * buffer.stride
-                self._lines[buffer] = offset + buffer.line
-                if isinstance(offset, Binary):
-                    region.nodes.insert(_start(region), Define(offset))
-
-    def _assign_homes(self, nodes: list[Node]) -> None:
-        uses: Counter[Scalar] = Counter()
-        weights: Counter[Scalar] = Counter()
-        defined: dict[Scalar, int] = {}
-
-        def use(value: Scalar, weight: int) -> None:
-            if isinstance(value, Constant):
-                return
-            uses[value] += 1
-            weights[value] += weight
-            if isinstance(value, Binary) and uses[value] == 1:
-                use(value.left, weight)
-                use(value.right, weight)
-
-        def visit(inner: list[Node], weight: int) -> None:
-            for node in inner:
-                match node:
-                    case Command():
-                        self._commands[node] = self._words(node)
-                        for word in self._commands[node]:
-                            use(word, weight)
-                    case Fetch():
-                        uses[node.value] += 2
-                        weights[node.value] += weight
-                        use(node.offset, weight)
-                    case Define():
-                        defined[node.value] = weight
-                    case Loop():
-                        weights[node.index] += weight * LOOP_WEIGHT
-                        uses[node.index] += 2
-                        use(node.start, weight)
-                        for value in (node.stop, node.step):
-                            use(value, weight * LOOP_WEIGHT)
-                        visit(node.body.nodes, weight * LOOP_WEIGHT)
-                    case When():
-                        use(node.condition, weight)
-                        visit(node.body.nodes, weight)
-                if isinstance(node, Loop | When) and node.body.slot is not None:
-                    uses[node.body.slot] += 2
-                    weights[node.body.slot] += weight * LOOP_WEIGHT
-
-        visit(nodes, 1)
-        candidates = [
-            value
-            for value, _ in weights.most_common()
-            if isinstance(value, Variable)
-            or (isinstance(value, Argument) and uses[value] > 1)
-            # Used more than once, or inside a loop that it does not change in.
-            or (value in defined and weights[value] > defined[value])
-        ]
-        for value, register in zip(candidates, HOMES, strict=False):
-            self._home[value] = register
-        for i, value in enumerate(candidates[len(HOMES) :]):
-            self._spilled[value] = 4 * i
+    def _prepare(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            for command in commands_in(node):
+                self._commands[command] = command_words(command, self._slots, self._values)
+        hoist(nodes, self._commands, self._values)
 
     # Nodes.
 
@@ -187,10 +149,7 @@ class CodeGenerator:
                 case Command():
                     self._command(node)
                 case Define():
-                    if node.value in self._home or node.value in self._spilled:
-                        register = self._compute(node.value, self._home.get(node.value))
-                        self._store(node.value, register)
-                        self._release(register)
+                    self._define(self._values.canonical(node.value))
                 case Fetch():
                     self._fetch(node)
                 case Barrier():
@@ -200,236 +159,266 @@ class CodeGenerator:
                 case When():
                     self._when(node)
 
+    def _define(self, value: Scalar) -> None:
+        if value not in self._valid and (value in self._home or value in self._spilled):
+            self._assign(value, value)
+            self._valid.add(value)
+
     def _fetch(self, node: Fetch) -> None:
         pointer = node.pointer
         if self._window is not pointer:
-            low, high = self._take(), self._take()
-            self.asm.emit("lw", low, pointer.offset, ARGUMENTS_REGISTER)
-            self.asm.emit("lw", high, pointer.offset + 4, ARGUMENTS_REGISTER)
-            self.asm.emit("npu.base", WINDOW_REGISTER, low, high)
-            self._release(low, high)
+            self._set_base(WINDOW_REGISTER, pointer)
             self._window = pointer
-        offset, address = self.evaluate(node.offset), self._take()
-        self.asm.li(address, WINDOW_BASE)
-        self.asm.emit("add", address, address, offset)
+        offset = self._evaluate(self._values.canonical(node.offset))
+        window = self._registers.constant(WINDOW_BASE)
+        address = self._registers.take()
+        self.asm.emit("add", address, window, offset)
         self.asm.emit("lw", address, 0, address)
         self._store(node.value, address)
-        self._release(offset, address)
+        self._registers.release(window, offset, address)
+
+    def _set_base(self, base: int, pointer: Pointer) -> None:
+        low, high = self._registers.take(), self._registers.take()
+        self.asm.emit("lw", low, pointer.offset, ARGUMENTS_REGISTER)
+        self.asm.emit("lw", high, pointer.offset + 4, ARGUMENTS_REGISTER)
+        self.asm.emit("npu.base", base, low, high)
+        self._registers.release(low, high)
 
     def _loop(self, loop: Loop) -> None:
         number = next(self._labels)
         head, end = f"loop{number}", f"end{number}"
-        register = self.evaluate(loop.start)
-        self._store(loop.index, register)
-        self._release(register)
-        self._forget()
+        stop, step = self._values.canonical(loop.stop), self._values.canonical(loop.step)
+        self._assign(loop.index, self._values.canonical(loop.start))
+        self._stage_in_front(loop)
+        # Bounds do not tell: a tile's size is at least 1 only where the kernel gets to the tile.
+        runs = self._values.canonical(loop.start < loop.stop)
+        always = isinstance(runs, Constant) and runs.value == 1
+        if not always:
+            self._branch("blt", loop.index, stop, head)
+            self.asm.emit("jal", 0, end)
+        self._registers.forget()
+        if _fetches(loop):
+            self._window = None
         self.asm.label(head)
-        index, stop = self.evaluate(loop.index), self.evaluate(loop.stop)
-        inside = f"body{number}"
-        # A branch reaches 4 KiB; a jump reaches everything.
-        self.asm.emit("blt", index, stop, inside)
-        self.asm.emit("jal", 0, end)
-        self.asm.label(inside)
-        self._release(index, stop)
+        known, valid, window = dict(self._known), set(self._valid), self._window
         self._emit_nodes(loop.body.nodes)
         self._next_slot(loop.body)
-        index, step = self.evaluate(loop.index), loop.step
-        target = index if index in HOMES else self._take()
-        if isinstance(step, Constant) and -2048 <= step.value < 2048:
-            self.asm.emit("addi", target, index, step.value)
+        self._assign(loop.index, self._values.canonical(loop.index + step))
+        if self.asm.address - self.asm.labels[head] < BRANCH_REACH - 64:
+            self._branch("blt", loop.index, stop, head)
         else:
-            amount = self.evaluate(step)
-            self.asm.emit("add", target, index, amount)
-            self._release(amount)
-        self._store(loop.index, target)
-        self._release(index, target)
-        self.asm.emit("jal", 0, head)
-        self.asm.label(end)
-        self._forget()
+            # The way out of a branch back, which does not reach that far.
+            self._branch("bge", loop.index, stop, leave := f"leave{number}")
+            self.asm.emit("jal", 0, head)
+            self.asm.label(leave)
+        self._valid = valid
+        if not always:
+            self.asm.label(end)
+            self._registers.forget()
+            self._agree(known)
+            self._window = window if self._window is window else None
 
-    def _forget(self) -> None:
-        """Several ways lead to here: nothing is known of the staged words and the window."""
-        self._known.clear()
-        self._window = None
+    def _stage_in_front(self, loop: Loop) -> None:
+        """Set the words that all commands of a loop agree on; of the others that they set,
+        nothing is known in the loop."""
+        changed = changed_in(loop)
+        wanted: dict[Place, set[Scalar]] = {}
+        for command in commands_in(loop):
+            for index, word in enumerate(self._commands[command][1:], 1):
+                if word is not None:
+                    wanted.setdefault((command.pipe, index), set()).add(word)
+        pending: dict[Pipe, list[tuple[int, Scalar]]] = {}
+        for (pipe, index), words in sorted(wanted.items(), key=lambda entry: entry[0]):
+            word = next(iter(words))
+            if len(words) > 1 or not changed.isdisjoint(self._values.variables(word)):
+                self._known.pop((pipe, index), None)
+            elif self._known.get((pipe, index)) is not word:
+                pending.setdefault(pipe, []).append((index, word))
+        for pipe, parts in pending.items():
+            self._stage(pipe, parts)
+
+    def _agree(self, other: dict[Place, Scalar]) -> None:
+        """Another way leads to here: only those words are known that both agree on."""
+        self._known = {
+            place: word for place, word in self._known.items() if other.get(place) is word
+        }
 
     def _when(self, when: When) -> None:
         number = next(self._labels)
         inside, end = f"then{number}", f"end{number}"
-        condition = self.evaluate(when.condition)
+        condition = self._evaluate(self._values.canonical(when.condition))
         self.asm.emit("bne", condition, 0, inside)
         self.asm.emit("jal", 0, end)
         self.asm.label(inside)
-        self._release(condition)
-        known = dict(self._known)
+        self._registers.release(condition)
+        known, valid, window = dict(self._known), set(self._valid), self._window
+        held = self._registers.state()
         self._emit_nodes(when.body.nodes)
         self._next_slot(when.body)
         self.asm.label(end)
-        self._window = None
-        # What both ways agree on.
-        self._known = {key: value for key, value in self._known.items() if known.get(key) == value}
+        self._valid = valid
+        self._registers.merge(held)
+        self._agree(known)
+        self._window = window if self._window is window else None
 
     def _next_slot(self, region: Region) -> None:
-        if region.slot is not None:
-            register = self.evaluate((region.slot + 1) & 15)
-            self._store(region.slot, register)
-            self._release(register)
+        following = self._slots.following(region)
+        if region.slot is not None and following is not None:
+            self._assign(region.slot, self._values.canonical(following))
 
     def _command(self, command: Command) -> None:
         pipe = command.pipe
-        words = self._commands[command]
-        pending: list[int] = []
-        for index in range(1, 8) if command.opcode is not CommandOpcode.NOP else ():
-            word = words[index]
-            if isinstance(word, Constant):
-                if self._known.get((pipe, index)) == word.value:
-                    continue
-                self._known[pipe, index] = word.value
-            else:
-                self._known.pop((pipe, index), None)
-            pending.append(index)
-        while pending:
-            index = pending.pop(0)
-            first = self.evaluate(words[index])
-            if pending and pending[0] == index + 1:
-                pending.pop(0)
-                second = self.evaluate(words[index + 1])
-                self.asm.emit("npu.pair", pipe, index, first, second)
-                self._release(second)
-            else:
-                self.asm.emit("npu.word", pipe, index, first)
-            self._release(first)
+        head, *words = self._commands[command]
+        assert head is not None
+        self._stage(
+            pipe,
+            [
+                (index, word)
+                for index, word in enumerate(words, 1)
+                if word is not None and self._known.get((pipe, index)) is not word
+            ],
+        )
         for use in command.wait:
             self._flag("npu.wait", pipe, use)
         for use in command.give:
             self._flag("npu.set", pipe, use)
-        head = self.evaluate(words[0])
-        self.asm.emit("npu.issue", pipe, head)
-        self._release(head)
+        register = self._evaluate(head)
+        self.asm.emit("npu.issue", pipe, register)
+        self._registers.release(register)
 
     def _flag(self, instruction: str, pipe: Pipe, use: FlagUse) -> None:
         if use.unless is None:
             self.asm.emit(instruction, pipe, use.flag)
             return
         label = f"flag{next(self._labels)}"
-        register = self.evaluate(use.unless)
-        self.asm.emit("bne", register, 0, label)
-        self._release(register)
+        unless = self._evaluate(self._values.canonical(use.unless))
+        self.asm.emit("bne", unless, 0, label)
+        self._registers.release(unless)
         self.asm.emit(instruction, pipe, use.flag)
         self.asm.label(label)
 
-    def _field(self, value: "Scalar | int | Line") -> Scalar:
-        if isinstance(value, Line):
-            buffer = value.buffer
-            line = self._lines.get(buffer)
-            first = Constant(buffer.line) if line is None else line
-            return _line(first + value.extra)
-        return scalar(value)
+    def _stage(self, pipe: Pipe, words: list[tuple[int, Scalar]]) -> None:
+        """Set words of a pipe's next command, given by number."""
+        pending = list(words)
+        while pending:
+            index, word = pending.pop(0)
+            self._known[pipe, index] = word
+            first = self._evaluate(word)
+            if pending and pending[0][0] == index + 1:
+                index_after, word = pending.pop(0)
+                self._known[pipe, index_after] = word
+                second = self._evaluate(word)
+                self.asm.emit("npu.pair", pipe, index, first, second)
+                self._registers.release(second)
+            else:
+                self.asm.emit("npu.word", pipe, index, first)
+            self._registers.release(first)
 
-    def _words(self, command: Command) -> list[Scalar]:
-        record = COMMANDS[command.opcode]
-        words: list[Scalar] = [Constant(0)] * 8
-        values = {"opcode": command.opcode, **command.fields}
-        for name, value in values.items():
-            index, shift = divmod(record.offset_of(name), 32)
-            width = record.fields[name].width
-            expression = self._field(value)
-            if width < 32 and not 0 <= expression.lowest <= expression.highest < 1 << width:
-                raise CompileError(
-                    f"{command.origin}: {name} must fit {width} bits, not {expression!r} from "
-                    f"{expression.lowest} to {expression.highest}"
-                )
-            words[index] = words[index] + (expression << shift)
-        return words
+    # Expressions, all canonical.
 
-    # Expressions.
-
-    def evaluate(self, value: Scalar) -> int:
-        """A register that holds a value; give it back with `_release`."""
+    def _evaluate(self, value: Scalar) -> int:
+        """A register that holds a value; give it back when it has been used."""
         if isinstance(value, Constant):
-            if value.value == 0:
-                return 0
-            register = self._take()
-            self.asm.li(register, value.value)
-            return register
-        if value in self._home:
+            return self._registers.constant(value.value)
+        holds = not isinstance(value, Binary) or value in self._valid
+        if holds and value in self._home:
             return self._home[value]
-        if value in self._spilled:
-            register = self._take()
-            self._address(register, self._spilled[value])
-            self.asm.emit("lw", register, self._spilled[value] % 2048, register)
+        found = self._registers.find(value)
+        if found is not None:
+            return found
+        if holds and value in self._spilled:
+            base, offset = self._registers.ram(self._spilled[value])
+            register = self._registers.take(value)
+            self.asm.emit("lw", register, offset, base)
+            self._registers.release(base)
             return register
         if isinstance(value, Argument | SpecialValue):
-            return self._load_special(value)
+            register = self._registers.take(value)
+            self._load(value, register)
+            return register
         assert isinstance(value, Binary)
-        return self._compute(value)
+        return self._compute(value, None)
 
-    def _load_special(self, value: "Argument | SpecialValue") -> int:
-        register = self._take()
+    def _load(self, value: "Argument | SpecialValue", register: int) -> None:
         if isinstance(value, Argument):
             self.asm.emit("lw", register, value.offset, ARGUMENTS_REGISTER)
         else:
             self.asm.emit("npu.get", register, value.special)
-        return register
 
-    def _compute(self, value: Binary, target: int | None = None) -> int:
-        left = self.evaluate(value.left)
+    def _compute(self, value: Binary, target: int | None) -> int:
+        """An operation, into a home or a register of its own."""
+        left, right = self._evaluate(value.left), value.right
         form = _IMMEDIATE_FORM.get(value.operation)
-        right = value.right
-        if form is not None and isinstance(right, Constant) and -2048 <= right.value < 2048:
-            self._release(left)
-            register = self._take() if target is None else target
+        if form is not None and isinstance(right, Constant) and right.value in IMMEDIATES:
+            self._registers.release(left)
+            register = self._registers.take(value) if target is None else target
             self.asm.emit(form, register, left, right.value)
             return register
-        other = self.evaluate(right)
-        self._release(left, other)
-        register = self._take() if target is None else target
+        other = self._evaluate(right)
+        self._registers.release(left, other)
+        register = self._registers.take(value) if target is None else target
         self.asm.emit(value.operation.value, register, left, other)
         return register
 
-    def _store(self, value: Scalar, register: int) -> None:
-        """Set a variable."""
-        home = self._home.get(value)
-        if home is not None:
-            if home != register:
-                self.asm.emit("addi", home, register, 0)
+    def _branch(self, name: str, a: Scalar, b: Scalar, label: str) -> None:
+        left, right = self._evaluate(a), self._evaluate(b)
+        self.asm.emit(name, left, right, label)
+        self._registers.release(left, right)
+
+    def _assign(self, place: Scalar, value: Scalar) -> None:
+        """Compute a value, into what stands for a variable or a definition."""
+        home = self._home.get(place)
+        if home is None:
+            register = self._evaluate(value)
+            self._store(place, register)
+            self._registers.release(register)
             return
-        address = self._take()
-        self._address(address, self._spilled[value])
-        self.asm.emit("sw", register, self._spilled[value] % 2048, address)
-        self._release(address)
+        if isinstance(value, Constant):
+            self.asm.li(home, value.value)
+        elif isinstance(value, Binary) and value not in self._valid:
+            found = self._registers.find(value)
+            if found is None:
+                self._compute(value, home)
+            else:
+                self.asm.emit("addi", home, found, 0)
+                self._registers.release(found)
+        else:
+            register = self._evaluate(value)
+            self.asm.emit("addi", home, register, 0)
+            self._registers.release(register)
+        self._changed(place)
 
-    def _address(self, register: int, offset: int) -> None:
-        self.asm.emit("lui", register, (RAM_BASE + offset // 2048 * 2048 + 0x800) >> 12)
-        if offset // 2048 % 2:
-            self.asm.emit("addi", register, register, -2048)
+    def _store(self, place: Scalar, register: int) -> None:
+        """Set a variable or a definition from a register."""
+        home = self._home.get(place)
+        if home is not None:
+            self.asm.emit("addi", home, register, 0)
+        else:
+            base, offset = self._registers.ram(self._spilled[place])
+            self.asm.emit("sw", register, offset, base)
+            self._registers.release(base)
+        self._changed(place)
 
-    def _take(self) -> int:
-        if not self._free:
-            raise CompileError(
-                f"an expression must need at most {len(TEMPORARIES)} registers: split it up"
-            )
-        return self._free.pop()
-
-    def _release(self, *registers: int) -> None:
-        for register in registers:
-            if register in TEMPORARIES and register not in self._free:
-                self._free.append(register)
-
-
-def _line(value: Scalar) -> Scalar:
-    """A line number, of which it is known that it lies in its buffer."""
-    if not isinstance(value, Constant):
-        value.lowest, value.highest = 0, 0xFFFF
-    return value
+    def _changed(self, place: Scalar) -> None:
+        """What depends on a variable is known no longer."""
+        if not isinstance(place, Variable):
+            return
+        self._registers.changed(place)
+        self._known = {
+            word: value
+            for word, value in self._known.items()
+            if place not in self._values.variables(value)
+        }
 
 
-def _all(nodes: list[Node]) -> list[Node]:
-    found: list[Node] = []
-    for node in nodes:
-        found.append(node)
-        if isinstance(node, Loop | When):
-            found += _all(node.body.nodes)
-    return found
+def _fetches(node: Node) -> bool:
+    """Whether the scalar unit reads global memory in it."""
+    match node:
+        case Fetch():
+            return True
+        case Loop() | When():
+            return any(_fetches(inner) for inner in node.body.nodes)
+    return False
 
 
 def _start(region: Region) -> int:

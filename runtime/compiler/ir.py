@@ -97,7 +97,7 @@ class FlagUse:
 class Command:
     """A command for a pipe. `wait` and `give` are flags, added by the compiler.
 
-    A field is a number, an expression, or a `Line`.
+    A field is a number, an expression, or a `Line`. `updates`: it is the copy of an update.
     """
 
     pipe: Pipe
@@ -107,6 +107,7 @@ class Command:
     origin: str
     wait: list[FlagUse] = field(default_factory=list)
     give: list[FlagUse] = field(default_factory=list)
+    updates: bool = False
 
 
 @dataclass(eq=False)

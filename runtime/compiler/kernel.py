@@ -6,6 +6,7 @@ from abi.kernel_object import ArgumentKind, ElementType
 from runtime.compiler.allocate import CoreBuffers, allocate
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.errors import CompileError
+from runtime.compiler.forward import forward_updates
 from runtime.compiler.generate import CodeGenerator
 from runtime.compiler.ir import Barrier, Memory, Node, Pointer, commands_in
 from runtime.compiler.scalar import LOWEST, Argument, Scalar
@@ -59,6 +60,7 @@ class KernelSource:
                 lowest = 0 if kind == "uint31" else LOWEST
                 values.append(Argument(argument.name, argument.offset, lowest=lowest))
         self.function(builder, *values)
+        forward_updates(builder.root.nodes)
         stages = _stages(builder.root.nodes)
         lines = allocate(stages, core)
         primed = [synchronise(nodes) for nodes in stages]

@@ -150,15 +150,32 @@ class MatrixOperations:
         )
         return result
 
-    def unfold(self, picture: Tile, window: Window, first: ScalarLike, count: ScalarLike) -> Tile:
+    def unfold(
+        self,
+        picture: Tile,
+        window: Window,
+        first: ScalarLike,
+        count: ScalarLike,
+        *,
+        top: ScalarLike = 0,
+        rows: ScalarLike | None = None,
+    ) -> Tile:
         """Windows of an image in L1 as rows of a matrix in L0A: `count` windows, from number
         `first` on, row by row of the result. The picture's rows are image rows, its columns
-        all channels of all pixels of a row."""
+        all channels of all pixels of a row.
+
+        Args:
+            top, rows: only these rows of each window, all of them if not given.
+        """
         k = self._kernel
         size = ELEMENT_BYTES[picture.dtype]
-        depth = window.kernel_height * window.kernel_width * window.channels
+        kernel_rows = scalar(window.kernel_height if rows is None else rows)
+        depth = kernel_rows * (window.kernel_width * window.channels)
         left = k.tile(count, depth, picture.dtype, memory=Memory.L0A, name="windows")
         start = k.define(scalar(first))
+        # Rows of the padding above the image, or of the image above the first row of a window.
+        above = k.maximum(scalar(window.padding) - top, 0)
+        skipped = k.minimum(k.maximum(scalar(top) - window.padding, 0), window.height)
         k.issue(
             Pipe.MTE1,
             CommandOpcode.IMG2COL,
@@ -166,18 +183,18 @@ class MatrixOperations:
                 "target": MoveTarget.L0A,
                 "stride_height": window.stride,
                 "stride_width": window.stride,
-                "source": picture.line,
+                "source": Line(picture.buffer, skipped * picture.pitch),
                 "source_pitch": picture.pitch,
                 "line": left.line,
                 "pitch": left.pitch,
                 "pixel_bytes": window.channels * size,
                 "rows": left.rows,
-                "height": window.height,
+                "height": window.height - skipped,
                 "width": window.width,
                 "out_width": window.out_width,
-                "kernel_height": window.kernel_height,
+                "kernel_height": kernel_rows,
                 "kernel_width": window.kernel_width,
-                "pad_top": window.padding,
+                "pad_top": above,
                 "pad_left": window.padding,
                 "first_row": start // window.out_width,
                 "first_column": start % window.out_width,
@@ -222,9 +239,17 @@ class MatrixOperations:
             )
 
     def multiply_accumulate(
-        self, sums: Tile, left: Tile, right: Tile, depth: ScalarLike, *, first: ScalarLike = 0
+        self,
+        sums: Tile,
+        left: Tile,
+        right: Tile,
+        depth: ScalarLike,
+        *,
+        first: ScalarLike = 0,
+        line: ScalarLike = 0,
     ) -> None:
-        """One command of the Cube on tiles in L0A and L0B; see `dot`."""
+        """One command of the Cube on tiles in L0A and L0B; see `dot`. `line`: of each row of the
+        left tile, the line in which the depth begins."""
         k = self._kernel
         steps = ceil_div(depth, CUBE_SIDE)
         k.issue(
@@ -233,7 +258,7 @@ class MatrixOperations:
             {
                 "accumulate": scalar(first) ^ 1 if isinstance(first, Scalar) else 1 - int(first),
                 "type": _TYPES[left.dtype],
-                "a_line": left.line,
+                "a_line": Line(left.buffer, line),
                 "a_pitch": left.pitch,
                 "b_line": right.line,
                 "b_pitch": right.pitch,

@@ -23,6 +23,7 @@ __all__ = [
     "ceil_div",
     "maximum",
     "minimum",
+    "same",
     "scalar",
 ]
 
@@ -196,6 +197,18 @@ def scalar(value: ScalarLike) -> Scalar:
     if not LOWEST <= value < 1 << 32:
         raise CompileError(f"a scalar must fit 32 bits, not {value!r}")
     return Constant(value)
+
+
+def same(a: Scalar, b: Scalar) -> bool:
+    """Whether two expressions are surely equal where both can be read."""
+    if a is b:
+        return True
+    match a, b:
+        case Constant(), Constant():
+            return a.value == b.value
+        case Binary(), Binary():
+            return a.operation is b.operation and same(a.left, b.left) and same(a.right, b.right)
+    return False
 
 
 def _clamped(low: int, high: int) -> tuple[int, int]:

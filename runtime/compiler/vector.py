@@ -8,7 +8,7 @@ from abi.core import CommandOpcode, Pipe
 from abi.vector import SOURCES, VectorOperation
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Line, Memory
-from runtime.compiler.scalar import Argument, Constant, Scalar, ScalarLike
+from runtime.compiler.scalar import Constant, Scalar, ScalarLike, same
 from runtime.compiler.tile import Tile
 
 if TYPE_CHECKING:
@@ -92,11 +92,12 @@ class VectorOperations:
         return target
 
     def update(self, target: Tile, value: Tile) -> None:
-        """Give a tile that was made before, outside of a loop perhaps, a new value."""
+        """Give a tile that was made before, outside of a loop perhaps, a new value. It costs no
+        command if the value is that of the operation before, and of use for nothing else."""
         if value.dtype != target.dtype or value.column != target.column:
             raise CompileError(f"value must have the type of {target!r}, not {value!r}")
         self._check_shape(value, target)
-        self._issue(V.COPY, target, [value], {})
+        self._issue(V.COPY, target, [value], {}, updates=True)
 
     def convert(self, tile: Tile, dtype: str) -> Tile:
         """int8 to int32 or fp32, bfloat16 to and from fp32, int32 to and from fp32 (ties to even,
@@ -226,8 +227,8 @@ class VectorOperations:
 
     @staticmethod
     def _check_shape(tile: Tile, shape: Tile) -> None:
-        rows = tile.rows is shape.rows or _same(tile.rows, shape.rows) or _one_row(tile)
-        columns = tile.column or tile.columns is shape.columns or _same(tile.columns, shape.columns)
+        rows = same(tile.rows, shape.rows) or _one_row(tile)
+        columns = tile.column or same(tile.columns, shape.columns)
         if not rows or not columns:
             raise CompileError(
                 f"operand must have the shape {shape.shape}, one row or one column, not "
@@ -275,6 +276,7 @@ class VectorOperations:
         *,
         shape: Tile | None = None,
         placed: bool = False,
+        updates: bool = False,
     ) -> None:
         size = result if shape is None else shape
         assert placed or len(sources) <= SOURCES[operation]
@@ -290,15 +292,14 @@ class VectorOperations:
             for letter, tile in zip("abc", sources, strict=False):
                 command |= self._source(letter, tile, size)
         self._builder.issue(
-            Pipe.VECTOR, CommandOpcode.VECTOR, command, reads=tuple(sources), writes=(result,)
+            Pipe.VECTOR,
+            CommandOpcode.VECTOR,
+            command,
+            reads=tuple(sources),
+            writes=(result,),
+            updates=updates,
         )
 
 
 def _one_row(tile: Tile) -> bool:
     return isinstance(tile.rows, Constant) and tile.rows.value == 1
-
-
-def _same(a: Scalar, b: Scalar) -> bool:
-    if isinstance(a, Constant) and isinstance(b, Constant):
-        return a.value == b.value
-    return isinstance(a, Argument) and a is b

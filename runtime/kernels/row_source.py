@@ -1,73 +1,149 @@
 """Kernels that reduce or normalise the rows of a matrix.
 
-A row that fits goes through UB in one piece. A longer one goes in chunks, as often as the function
-needs to see it: softmax for its largest, its sum and its result, the layer norm for its mean, its
-variance and its result. In both cases several rows are in work at a time.
+A row that fits goes through UB in one piece, so that it is loaded once. A longer one goes in
+chunks, as often as the function needs to see it: softmax for its largest, its sum and its result,
+the layer norm for its mean, its variance and its result. In both cases several rows are in work at
+a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from abi.core import VECTOR_LANES
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.errors import CompileError
 from runtime.compiler.kernel import KernelSource, kernel
-from runtime.compiler.scalar import Scalar
+from runtime.compiler.scalar import Scalar, scalar
 from runtime.compiler.tile import Tile
 from runtime.kernels.tiling import Work, divide_up
 
 __all__ = [
-    "CHUNK",
+    "CHUNKS",
     "REDUCTIONS",
-    "ROWS",
+    "RowTiles",
     "add_row_source",
     "layer_norm_source",
     "reduce_source",
+    "row_tiles",
     "row_work",
     "softmax_source",
 ]
 
-CHUNK = 256
-"""Columns of a chunk."""
-
-ROWS = 4
-"""Rows of a chunk."""
-
-CHUNK_CYCLES = {"softmax": 6_000, "layer_norm": 2_700, "reduce": 800, "add_row": 800}
-"""The most that a chunk takes in all passes of a kernel."""
+TILE_CYCLES = {"softmax": 12_000, "layer_norm": 5_400, "reduce": 1_600, "add_row": 1_600}
+"""The most that a tile of `TILE_LINES` takes in all passes of a kernel."""
 
 REDUCTIONS = ("sum", "max", "min", "mean")
 
+TILE_LINES = 128
+"""Lines of UB for the rows that are in work at a time."""
+
+WHOLE_COLUMNS = (64, 256, 512, 1024, TILE_LINES * VECTOR_LANES)
+"""Limits of the lengths of rows for which there are kernels that take them in one piece."""
+
+MOST_ROWS = 16
+"""Rows in work at a time, at most: functions of one number for each row take a line for each."""
+
+
+@dataclass(frozen=True)
+class RowTiles:
+    """What a kernel takes of a matrix at a time: `rows` of at most `columns`, the length of the
+    rows; or chunks of that many columns, if not `whole`."""
+
+    rows: int
+    columns: int
+    whole: bool
+
+
+CHUNKS = RowTiles(4, 256, whole=False)
+"""For rows of any length."""
+
+
+def row_tiles(n: int) -> RowTiles:
+    """The tiles for rows of n elements."""
+    for columns in WHOLE_COLUMNS:
+        if 0 < n <= columns:
+            rows = TILE_LINES * VECTOR_LANES // columns
+            return RowTiles(min(MOST_ROWS, rows), columns, whole=True)
+    return CHUNKS
+
 
 def row_work(name: str, m: int, n: int) -> Work:
-    """The work of a kernel of `CHUNK_CYCLES` on an (m, n) matrix. A block takes whole rows."""
-    return Work(divide_up(m, ROWS), divide_up(n, CHUNK) * CHUNK_CYCLES[name])
+    """The work of a kernel of `TILE_CYCLES` on an (m, n) matrix. A block takes whole rows."""
+    tiles = row_tiles(n)
+    lines = tiles.rows * divide_up(tiles.columns, VECTOR_LANES)
+    cycles = divide_up(lines * TILE_CYCLES[name], TILE_LINES)
+    return Work(divide_up(m, tiles.rows), cycles * max(1, divide_up(n, tiles.columns)))
 
 
-class _Rows:
-    """A group of rows of an (m, n) matrix, in chunks of columns."""
+Combine = Callable[[Tile, Tile], Tile]
 
-    def __init__(self, k: KernelBuilder, x: Any, first: Scalar, m: Any, n: Any) -> None:
+
+class _Matrix:
+    """An (m, n) matrix, in groups of rows."""
+
+    def __init__(self, k: KernelBuilder, tiles: RowTiles, x: Any, m: Any, n: Any) -> None:
         self.k = k
+        self.tiles = tiles
         self.x = x
+        self.m = m
         self.n = n
+        self.width = k.minimum(tiles.columns, n) if tiles.whole else None
+
+    def groups(self) -> "Iterator[_Group]":
+        """The groups of this block."""
+        k, rows = self.k, self.tiles.rows
+        for first in k.range(k.block_x * rows, self.m, k.grid_x * rows):
+            yield _Group(self, first, k.minimum(rows, self.m - first))
+
+    def vector(self, pointer: Any) -> "Callable[[Scalar, Tile], Tile]":
+        """An (n,) array; gives the part that belongs to a chunk, which is loaded but once if rows
+        are whole."""
+        k = self.k
+        if self.width is None:
+            return lambda column, tile: k.load(pointer, column, tile.columns)
+        row = k.load(pointer, 0, self.width)
+        return lambda _column, _tile: row
+
+
+class _Group:
+    """Some rows of a matrix, in chunks of columns, or whole."""
+
+    def __init__(self, matrix: _Matrix, first: Scalar, rows: Scalar) -> None:
+        self.matrix = matrix
         self.first = first
-        self.rows = k.minimum(ROWS, m - first)
+        self.rows = rows
+        self.whole: Tile | None = None
+        if matrix.width is not None:
+            shape = rows, matrix.width
+            k = matrix.k
+            self.whole = k.load(matrix.x, first * matrix.n, shape, stride=matrix.n)
 
-    def chunks(self) -> Iterator[tuple[Scalar, Tile]]:
-        """Offset in the matrix, and tile, of each chunk."""
-        k = self.k
-        for column in k.range(0, self.n, CHUNK):
-            columns = k.minimum(CHUNK, self.n - column)
-            offset = k.define(self.first * self.n + column)
-            yield offset, k.load(self.x, offset, (self.rows, columns), stride=self.n)
+    def chunks(self) -> Iterator[tuple[Scalar, Scalar, Tile]]:
+        """First column, offset in the matrix, and tile, of each chunk."""
+        k, n, start = self.matrix.k, self.matrix.n, self.first * self.matrix.n
+        if self.whole is not None:
+            yield scalar(0), start, self.whole
+            return
+        size = self.matrix.tiles.columns
+        for column in k.range(0, n, size):
+            columns = k.minimum(size, n - column)
+            offset = k.define(start + column)
+            yield column, offset, k.load(self.matrix.x, offset, (self.rows, columns), stride=n)
 
-    def start(self, value: float) -> Tile:
-        """A column that is filled with a number."""
-        k = self.k
-        return k.full(k.tile(self.rows, 1, column=True, name="start"), value)
+    def reduce(self, start: float, part: Callable[[Tile], Tile], combine: Combine) -> Tile:
+        """`part` of each chunk, a column, combined; `start` combined with anything changes
+        nothing."""
+        if self.whole is not None:
+            return part(self.whole)
+        k = self.matrix.k
+        total = k.full(k.tile(self.rows, 1, column=True, name="start"), start)
+        for _, _, tile in self.chunks():
+            k.update(total, combine(total, part(tile)))
+        return total
 
 
-def reduce_source(name: str) -> KernelSource:
+def reduce_source(name: str, tiles: RowTiles = CHUNKS) -> KernelSource:
     """out[i] = sum, max, min or mean of row i; fp32. Sums are in the order of the vector unit,
     chunk by chunk."""
     if name not in REDUCTIONS:
@@ -75,56 +151,56 @@ def reduce_source(name: str) -> KernelSource:
 
     @kernel(x="float32*", out="float32*", m="uint31", n="uint31", scale="float32")
     def reduce(k: KernelBuilder, x: Any, out: Any, m: Any, n: Any, scale: Any) -> None:
-        for first in k.range(k.block_x * ROWS, m, k.grid_x * ROWS):
-            group = _Rows(k, x, first, m, n)
-            total = group.start({"max": -float("inf"), "min": float("inf")}.get(name, 0.0))
-            for _, tile in group.chunks():
-                match name:
-                    case "max":
-                        k.update(total, k.largest(total, k.row_max(tile)))
-                    case "min":
-                        k.update(total, k.smallest(total, k.row_min(tile)))
-                    case _:
-                        k.update(total, k.add(total, k.row_sum(tile)))
-            k.store_column(out, first, total * scale if name == "mean" else total)
+        for group in _Matrix(k, tiles, x, m, n).groups():
+            match name:
+                case "max":
+                    total = group.reduce(-float("inf"), k.row_max, k.largest)
+                case "min":
+                    total = group.reduce(float("inf"), k.row_min, k.smallest)
+                case _:
+                    total = group.reduce(0.0, k.row_sum, k.add)
+            k.store_column(out, group.first, total * scale if name == "mean" else total)
 
     return reduce
 
 
-def add_row_source() -> KernelSource:
+def add_row_source(tiles: RowTiles = CHUNKS) -> KernelSource:
     """out[i] = row i of x + row; fp32."""
 
     @kernel(x="float32*", row="float32*", out="float32*", m="uint31", n="uint31")
     def add_row(k: KernelBuilder, x: Any, row: Any, out: Any, m: Any, n: Any) -> None:
-        for first in k.range(k.block_x * ROWS, m, k.grid_x * ROWS):
-            for offset, tile in _Rows(k, x, first, m, n).chunks():
-                column = k.define(offset - first * n)
-                k.store(out, offset, tile + k.load(row, column, tile.columns), stride=n)
+        matrix = _Matrix(k, tiles, x, m, n)
+        added = matrix.vector(row)
+        for group in matrix.groups():
+            for column, offset, tile in group.chunks():
+                k.store(out, offset, tile + added(column, tile), stride=n)
 
     return add_row
 
 
-def softmax_source() -> KernelSource:
+def softmax_source(tiles: RowTiles = CHUNKS) -> KernelSource:
     """out[i] = softmax of row i; fp32."""
 
     @kernel(x="float32*", out="float32*", m="uint31", n="uint31")
     def softmax(k: KernelBuilder, x: Any, out: Any, m: Any, n: Any) -> None:
-        for first in k.range(k.block_x * ROWS, m, k.grid_x * ROWS):
-            group = _Rows(k, x, first, m, n)
-            largest = group.start(-float("inf"))
-            for _, tile in group.chunks():
-                k.update(largest, k.largest(largest, k.row_max(tile)))
-            total = group.start(0.0)
-            for _, tile in group.chunks():
-                k.update(total, k.add(total, k.row_sum(k.exp(tile - largest))))
-            scale = k.reciprocal(total)
-            for offset, tile in group.chunks():
-                k.store(out, offset, k.exp(tile - largest) * scale, stride=n)
+        for group in _Matrix(k, tiles, x, m, n).groups():
+            largest = group.reduce(-float("inf"), k.row_max, k.largest)
+            powers: list[Tile] = []
+
+            def power_sum(tile: Tile, largest: Tile = largest, powers: Any = powers) -> Tile:
+                powers.append(k.exp(tile - largest))
+                return k.row_sum(powers[-1])
+
+            scale = k.reciprocal(group.reduce(0.0, power_sum, k.add))
+            for _, offset, tile in group.chunks():
+                # Chunks are too many to keep their powers.
+                power = powers[0] if tiles.whole else k.exp(tile - largest)
+                k.store(out, offset, power * scale, stride=n)
 
     return softmax
 
 
-def layer_norm_source() -> KernelSource:
+def layer_norm_source(tiles: RowTiles = CHUNKS) -> KernelSource:
     """out[i] = (row i - mean) / sqrt(variance + epsilon) * gain + bias; fp32. `inverse`: 1 / n."""
 
     @kernel(
@@ -148,21 +224,22 @@ def layer_norm_source() -> KernelSource:
         inverse: Any,
         epsilon: Any,
     ) -> None:
-        for first in k.range(k.block_x * ROWS, m, k.grid_x * ROWS):
-            group = _Rows(k, x, first, m, n)
-            total = group.start(0.0)
-            for _, tile in group.chunks():
-                k.update(total, k.add(total, k.row_sum(tile)))
-            mean = total * inverse
-            squares = group.start(0.0)
-            for _, tile in group.chunks():
-                centred = tile - mean
-                k.update(squares, k.add(squares, k.row_sum(centred * centred)))
+        matrix = _Matrix(k, tiles, x, m, n)
+        gains, biases = matrix.vector(gain), matrix.vector(bias)
+        for group in matrix.groups():
+            mean = group.reduce(0.0, k.row_sum, k.add) * inverse
+            centred: list[Tile] = []
+
+            def square_sum(tile: Tile, mean: Tile = mean, centred: Any = centred) -> Tile:
+                centred.append(tile - mean)
+                return k.row_sum(centred[-1] * centred[-1])
+
+            squares = group.reduce(0.0, square_sum, k.add)
             scale = k.reciprocal_root(k.add(squares * inverse, epsilon))
-            for offset, tile in group.chunks():
-                column = k.define(offset - first * n)
-                gains = k.load(gain, column, tile.columns)
-                biases = k.load(bias, column, tile.columns)
-                k.store(out, offset, k.fma((tile - mean) * scale, gains, biases), stride=n)
+            for column, offset, tile in group.chunks():
+                difference = centred[0] if tiles.whole else tile - mean
+                bias_part = biases(column, tile)
+                result = k.fma(difference * scale, gains(column, tile), bias_part)
+                k.store(out, offset, result, stride=n)
 
     return layer_norm

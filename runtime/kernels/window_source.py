@@ -2,19 +2,25 @@
 
 A convolution is a product of the windows, as rows of a matrix, and the kernel as a matrix
 (kernel_height * kernel_width * channels, filters). MTE1 unfolds the windows from an image in L1
-(IMG2COL), kernel row by kernel row, so that the unfolded image never exists in memory.
+(IMG2COL), kernel row by kernel row, so that the unfolded image never exists in memory. A product
+that is deeper than a tile is cut: IMG2COL unfolds some rows of the windows at a time, the matrix of
+the kernel comes in parts of rows, and the sums stay in L0C.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from abi.address import LINE_BYTES
-from abi.core import CUBE_SIDE, VECTOR_LANES
+from abi.core import CUBE_SIDE
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Memory
 from runtime.compiler.kernel import KernelSource, kernel
-from runtime.compiler.scalar import Scalar, scalar
+from runtime.compiler.scalar import Scalar, ScalarLike, scalar
+from runtime.compiler.tile import Tile, lines_of
 from runtime.kernels.tiling import LONGEST_BLOCK, Work, divide_up
 
 __all__ = [
@@ -33,10 +39,22 @@ FILTERS = 64
 """Filters of a tile."""
 
 OVERHEAD_CYCLES = 300
-"""What a tile takes besides the Cube's work."""
+"""What a part of a tile's depth takes besides the Cube's work."""
 
 TAP_CYCLES = 120
 """What a pooling takes for each pixel of the window, besides two cycles for a line of UB."""
+
+DEPTH = 256
+"""Rows of the kernel's matrix in a tile of L0B, and lines of a tile of L0A; two of each fit."""
+
+POOLED_LINES = 48
+"""Lines of UB for a tile of pooled pixels, at most, if it has more than one row of the image."""
+
+UNROLLED = 9
+"""Pixels of a window up to which each is loaded into a tile of its own."""
+
+IMAGE_LINES = 1536
+"""Lines of L1 up to which an image is loaded while the one before is worked at."""
 
 
 @dataclass(frozen=True)
@@ -68,17 +86,43 @@ class Convolution:
         return (self.width + 2 * self.padding - self.kernel_width) // self.stride + 1
 
     @property
+    def row_depth(self) -> int:
+        """Depth of the product for one row of the kernel."""
+        return self.kernel_width * self.channels
+
+    @property
+    def depth(self) -> int:
+        """Depth of the product, the kernel's matrix has a row for each."""
+        return self.kernel_height * self.row_depth
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """Kernel rows that are unfolded at a time."""
+        return min(self.kernel_height, max(1, DEPTH // self.row_depth))
+
+    @property
+    def pixels_of_a_tile(self) -> int:
+        """Output pixels of a tile: less than usual if their windows' rows are long."""
+        lines = divide_up(self.rows_at_a_time * self.row_depth, LINE_BYTES)
+        return max(1, min(PIXELS, DEPTH // lines))
+
+    @property
     def tiles(self) -> tuple[int, int]:
         """Tiles of an image: along its pixels, along the filters."""
         pixels = self.out_height * self.out_width
-        return divide_up(pixels, PIXELS), divide_up(self.filters, FILTERS)
+        return divide_up(pixels, self.pixels_of_a_tile), divide_up(self.filters, FILTERS)
 
     @property
     def tile_cycles(self) -> int:
         """What a tile takes, about."""
-        depth = divide_up(self.kernel_height * self.kernel_width * self.channels, CUBE_SIDE)
         columns = divide_up(min(self.filters, FILTERS), CUBE_SIDE)
-        return PIXELS * columns * depth + OVERHEAD_CYCLES
+        work = self.pixels_of_a_tile * columns * divide_up(self.depth, CUBE_SIDE)
+        if self.depth <= DEPTH:
+            return work + OVERHEAD_CYCLES
+        # The kernel comes anew for each tile, a line for each row.
+        rows = divide_up(self.kernel_height, self.rows_at_a_time)
+        parts = rows * divide_up(self.rows_at_a_time * self.row_depth, DEPTH)
+        return work + self.depth + parts * OVERHEAD_CYCLES
 
     @property
     def piece(self) -> tuple[int, int]:
@@ -96,13 +140,17 @@ class Convolution:
         (pixels, filters), (some, few) = self.tiles, self.piece
         return divide_up(pixels, some), divide_up(filters, few)
 
+    @property
+    def image_lines(self) -> int:
+        """Lines of an image in L1."""
+        return self.height * divide_up(self.width * self.channels, LINE_BYTES)
+
 
 def convolution_work(images: int, c: Convolution) -> Work:
     """The work of a convolution of so many images."""
     across, down = c.parts
     tiles, columns = c.piece
-    lines = c.height * divide_up(c.width * c.channels, LINE_BYTES)
-    return Work(images * across * down, lines + tiles * columns * c.tile_cycles)
+    return Work(images * across * down, c.image_lines + tiles * columns * c.tile_cycles)
 
 
 def convolution_source(c: Convolution) -> KernelSource:
@@ -110,12 +158,16 @@ def convolution_source(c: Convolution) -> KernelSource:
     kernel_width, channels, filters), plus bias (filters,). A block takes pieces of images.
 
     Raises:
-        CompileError: the kernel is larger than the padded image.
+        CompileError: the kernel is larger than the padded image, or its rows are too deep.
     """
     if c.out_height < 1 or c.out_width < 1:
         raise CompileError(f"kernel must not be larger than the padded image, not {c!r}")
+    if c.row_depth > DEPTH * LINE_BYTES:
+        raise CompileError(
+            f"kernel_width * channels must be at most {DEPTH * LINE_BYTES}, not {c.row_depth!r}"
+        )
     pixels = c.out_height * c.out_width
-    depth = c.kernel_height * c.kernel_width * c.channels
+    depth, tile = c.depth, c.pixels_of_a_tile
     (across, down), (tiles, columns) = c.parts, c.piece
 
     @kernel(
@@ -139,24 +191,30 @@ def convolution_source(c: Convolution) -> KernelSource:
     ) -> None:
         size = c.height * c.width * c.channels
         row = c.width * c.channels
+        slots = 1 if c.image_lines > IMAGE_LINES else 0
         for piece in k.range(k.block_x, images * (across * down), k.grid_x):
             image, part = _divided(k, piece, across * down)
             column, place = _divided(k, part, across)
-            picture = k.load(x, image * size, (c.height, row), stride=row, memory=Memory.L1)
+            picture = k.load(
+                x, image * size, (c.height, row), stride=row, memory=Memory.L1, slots=slots
+            )
             left_most = k.define(column * (columns * FILTERS))
             last = k.minimum(c.filters, left_most + columns * FILTERS)
             for f in k.range(left_most, last, FILTERS):
                 filters = k.minimum(FILTERS, c.filters - f)
-                weights = k.load(w, f, (depth, filters), stride=c.filters, memory=Memory.L1)
                 biases = k.load_bias(bias, f, filters)
-                right = k.move(weights, Memory.L0B, rows=k.padded(depth))
-                start = k.define(place * (tiles * PIXELS))
-                stop = k.minimum(pixels, start + tiles * PIXELS)
-                for first in k.range(start, stop, PIXELS):
-                    count = k.minimum(PIXELS, pixels - first)
+                # A kernel that fits L0B stays there for all pixels.
+                whole = _weights(k, c, w, f, 0, depth, filters) if depth <= DEPTH else None
+                start = k.define(place * (tiles * tile))
+                stop = k.minimum(pixels, start + tiles * tile)
+                for first in k.range(start, stop, tile):
+                    count = k.minimum(tile, pixels - first)
                     sums = k.accumulator(count, filters)
-                    left = k.unfold(picture, c, first, count)
-                    k.multiply_accumulate(sums, left, right, depth, first=1)
+                    if whole is not None:
+                        left = k.unfold(picture, c, first, count)
+                        k.multiply_accumulate(sums, left, whole, depth, first=1)
+                    else:
+                        _deep_sums(k, c, picture, w, f, first, sums)
                     k.store_sums(
                         out,
                         (image * pixels + first) * c.filters + f,
@@ -174,6 +232,46 @@ def convolution_source(c: Convolution) -> KernelSource:
 def _divided(k: KernelBuilder, value: Scalar, by: int) -> tuple[Scalar, Scalar]:
     """Quotient and rest; no division where there is nothing to divide."""
     return (value, scalar(0)) if by == 1 else (k.define(value // by), k.define(value % by))
+
+
+def _weights(
+    k: KernelBuilder,
+    c: Convolution,
+    w: Any,
+    f: Scalar,
+    first: ScalarLike,
+    count: ScalarLike,
+    filters: Scalar,
+) -> Tile:
+    """Rows of the kernel's matrix in L0B, `count` from row `first` on."""
+    offset = k.define(first * c.filters + f)
+    tile = k.load(w, offset, (count, filters), stride=c.filters, memory=Memory.L1)
+    return k.move(tile, Memory.L0B, rows=k.padded(count))
+
+
+def _deep_sums(
+    k: KernelBuilder, c: Convolution, picture: Tile, w: Any, f: Scalar, first: Scalar, sums: Tile
+) -> None:
+    """The sums of a tile of pixels from number `first` on, for a kernel that is deeper than L0B:
+    for some rows of the windows after the others, and for parts of the depth of those rows."""
+    count, filters = sums.shape
+    for top in _steps(k, c.kernel_height, c.rows_at_a_time):
+        rows = k.minimum(c.rows_at_a_time, c.kernel_height - top)
+        left = k.unfold(picture, c, first, count, top=top, rows=rows)
+        depth = k.define(rows * c.row_depth)
+        origin = k.define(top * c.row_depth)
+        for part in _steps(k, depth, DEPTH):
+            length = k.minimum(DEPTH, depth - part)
+            right = _weights(k, c, w, f, origin + part, length, filters)
+            start = (top + part).is_zero()
+            line = part // LINE_BYTES
+            k.multiply_accumulate(sums, left, right, length, first=start, line=line)
+
+
+def _steps(k: KernelBuilder, stop: ScalarLike, step: int) -> Iterable[Scalar]:
+    """0, step, 2 * step and so on, below `stop`; no loop if there is only the 0."""
+    end = scalar(stop)
+    return [scalar(0)] if end.highest <= step else k.range(0, end, step)
 
 
 @dataclass(frozen=True)
@@ -199,11 +297,28 @@ class Pooling:
         """Pixels of a row of the result."""
         return (self.width - self.window) // self.stride + 1
 
+    @property
+    def rows_at_a_time(self) -> int:
+        """Rows of the result that are worked at in one go."""
+        most = max(1, POOLED_LINES // self.row_lines)
+        # Pieces of about the same size.
+        return divide_up(self.out_height, divide_up(self.out_height, most))
+
+    @property
+    def row_lines(self) -> int:
+        """Lines of UB for a row of the result."""
+        return self.out_width * lines_of(self.channels, "float32")
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of work in an image."""
+        return divide_up(self.out_height, self.rows_at_a_time)
+
 
 def pooling_work(images: int, p: Pooling) -> Work:
-    """The work of a pooling of so many images. A block takes rows of the result."""
-    lines = p.out_width * divide_up(p.channels, VECTOR_LANES)
-    return Work(images * p.out_height, p.window**2 * (TAP_CYCLES + 2 * lines))
+    """The work of a pooling of so many images. A block takes some rows of the result."""
+    lines = p.rows_at_a_time * p.row_lines
+    return Work(images * p.pieces, p.window**2 * (TAP_CYCLES + 2 * lines))
 
 
 def pooling_source(p: Pooling) -> KernelSource:
@@ -212,34 +327,60 @@ def pooling_source(p: Pooling) -> KernelSource:
     Raises:
         CompileError: the window is larger than the image, or there is no such pooling.
     """
-    if p.window < 1 or p.stride < 1 or p.out_height < 1 or p.out_width < 1:
+    if min(p.window, p.stride) < 1 or p.out_height < 1 or p.out_width < 1:
         raise CompileError(f"window must lie inside the image, not {p!r}")
-    out_height, out_width = p.out_height, p.out_width
     if p.kind not in ("max", "mean") or (p.dtype, p.kind) == ("int8", "mean"):
         raise CompileError(f"kind must be max, or mean of float32, not {p.kind!r}")
-    work = "int32" if p.dtype == "int8" else "float32"
     array = f"{p.dtype}*"
 
     @kernel(x=array, out=array, images="uint31")
     def pooling(k: KernelBuilder, x: Any, out: Any, images: Any) -> None:
-        step = p.stride * p.channels
-        for row in k.range(k.block_x, images * out_height, k.grid_x):
-            image, y = row // out_height, row % out_height
-            origin = k.define((image * p.height + y * p.stride) * p.width * p.channels)
-            result = None
-            for dy in range(p.window):
-                for dx in range(p.window):
-                    offset = origin + (dy * p.width + dx) * p.channels
-                    tile = k.load(x, offset, (out_width, p.channels), stride=step).to(work)
-                    if result is None:
-                        result = tile
-                    elif p.kind == "max":
-                        result = k.largest(result, tile)
-                    else:
-                        result = result + tile
-            assert result is not None
+        for piece in k.range(k.block_x, images * p.pieces, k.grid_x):
+            image = piece // p.pieces
+            y = k.define(piece % p.pieces * p.rows_at_a_time)
+            rows = k.minimum(p.rows_at_a_time, p.out_height - y)
+            origin = k.define((image * p.height + y * p.stride) * (p.width * p.channels))
+            result = _pooled(k, p, x, origin, rows)
             if p.kind == "mean":
                 result = result * (1 / p.window**2)
-            k.store(out, row * (out_width * p.channels), result.to(p.dtype), stride=p.channels)
+            place = (image * p.out_height + y) * (p.out_width * p.channels)
+            k.store(out, place, result.to(p.dtype), stride=p.channels)
 
     return pooling
+
+
+def _pooled(k: KernelBuilder, p: Pooling, x: Any, origin: Scalar, rows: Scalar) -> Tile:
+    """The largest, or the sum, of the windows of some rows of the result, a row for each."""
+    row = p.width * p.channels
+
+    def pixels(offset: ScalarLike) -> Tile:
+        """The pixel of each window that is so many elements behind its first."""
+        tile = k.load(
+            x,
+            origin + offset,
+            (p.out_width, p.channels),
+            stride=p.stride * p.channels,
+            planes=rows,
+            plane_stride=p.stride * row,
+        )
+        return tile.to("int32" if p.dtype == "int8" else "float32")
+
+    def joined(result: Tile, tile: Tile) -> Tile:
+        return k.largest(result, tile) if p.kind == "max" else result + tile
+
+    if p.window**2 <= UNROLLED:
+        first, *others = (y * row + x * p.channels for y, x in np.ndindex(p.window, p.window))
+        result = pixels(first)
+        for offset in others:
+            result = joined(result, pixels(offset))
+        return result
+    if p.kind == "max":
+        # The first pixel counts twice.
+        result = k.copy(pixels(0))
+    else:
+        # This changes no sum.
+        result = k.full(k.tile(rows * p.out_width, p.channels), -0.0)
+    for line in k.range(p.window):
+        for column in k.range(p.window):
+            k.update(result, joined(result, pixels(line * row + column * p.channels)))
+    return result

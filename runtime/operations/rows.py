@@ -4,6 +4,7 @@ from runtime.kernels.row_source import (
     add_row_source,
     layer_norm_source,
     reduce_source,
+    row_tiles,
     row_work,
     softmax_source,
 )
@@ -22,7 +23,8 @@ def _reduce(
     operands.add("x", x, ["float32"], ndim=2)
     m, n = x.shape
     result = operands.result(out, (m,), "float32")
-    run(operands, reduce_source, (name,), row_work("reduce", m, n), x, result, m, n, 1 / n)
+    arguments = x, result, m, n, 1 / n
+    run(operands, reduce_source, (name, row_tiles(n)), row_work("reduce", m, n), *arguments)
     return result
 
 
@@ -66,7 +68,7 @@ def add_row(
     m, n = x.shape
     operands.add("row", row, ["float32"], shape=(n,))
     result = operands.result(out, x.shape, "float32")
-    run(operands, add_row_source, (), row_work("add_row", m, n), x, row, result, m, n)
+    run(operands, add_row_source, (row_tiles(n),), row_work("add_row", m, n), x, row, result, m, n)
     return result
 
 
@@ -76,8 +78,9 @@ def softmax(
     """Softmax of each row of fp32 (m, n)."""
     operands = Operands("x", x, stream)
     operands.add("x", x, ["float32"], ndim=2)
+    m, n = x.shape
     result = operands.result(out, x.shape, "float32")
-    run(operands, softmax_source, (), row_work("softmax", *x.shape), x, result, *x.shape)
+    run(operands, softmax_source, (row_tiles(n),), row_work("softmax", m, n), x, result, m, n)
     return result
 
 
@@ -99,17 +102,7 @@ def layer_norm(
     small = check_scale("epsilon", epsilon)
     result = operands.result(out, x.shape, "float32")
     run(
-        operands,
-        layer_norm_source,
-        (),
-        row_work("layer_norm", m, n),
-        x,
-        gain,
-        bias,
-        result,
-        m,
-        n,
-        1 / n,
-        small,
-    )
+        operands, layer_norm_source, (row_tiles(n),), row_work("layer_norm", m, n),
+        x, gain, bias, result, m, n, 1 / n, small,
+    )  # fmt: skip
     return result

@@ -44,7 +44,7 @@ def conv2d(
 
     Raises:
         InvalidArgumentError: an argument breaks its rule, or the kernel is larger than the padded
-            image, or too large for a core; nothing was submitted.
+            image, or an image or a row of the kernel too large for a core; nothing was submitted.
     """
     operands = Operands("x", x, stream)
     operands.add("x", x, ["int8"], ndim=4)
@@ -88,8 +88,8 @@ def _pool(
     side = check_integer("window", window, 1, min(height, width))
     step = side if stride is None else check_integer("stride", stride, 1, 1 << 15)
     shape = Pooling(height, width, channels, side, step, kind, x.dtype.name)
-    rows, columns = (height - side) // step + 1, (width - side) // step + 1
-    result = operands.result(out, (images, rows, columns, channels), x.dtype.name)
+    size = images, shape.out_height, shape.out_width, channels
+    result = operands.result(out, size, x.dtype.name)
     run(operands, pooling_source, (shape,), pooling_work(images, shape), x, result, images)
     return result
 

@@ -27,12 +27,11 @@ from runtime.kernels.movement_source import (
 )
 from runtime.kernels.requantise_source import PIECE, requantise_source, requantise_work
 from runtime.kernels.row_source import (
-    CHUNK,
     REDUCTIONS,
-    ROWS,
     add_row_source,
     layer_norm_source,
     reduce_source,
+    row_tiles,
     row_work,
     softmax_source,
 )
@@ -256,17 +255,18 @@ def _by_rows(
     arguments: Callable[[int], tuple[int | float | None, ...]],
     chip: Chip,
 ) -> OperatorPlan:
-    """A kernel of `row_work`; `arguments`: those for rows of a length. Of long rows, two shorter
-    ones are simulated that lie in memory as they do."""
-    grid = row_work(kernel, m, n).blocks(chip.cores)
+    """A kernel of `row_work`; `arguments`: those for rows of a length. Of rows in chunks, two
+    shorter ones are simulated that lie in memory as they do."""
+    tiles, grid = row_tiles(n), row_work(kernel, m, n).blocks(chip.cores)
     launch = Launch(_compiled(source, chip.buffers), arguments(n), grid)
-    chunks, rest = divmod(n, CHUNK)
+    chunks, rest = divmod(n, tiles.columns)
 
     def estimate(rounds: int) -> Timeline:
-        return estimate_grid(replace(launch, arguments=arguments(rounds * CHUNK + rest)), chip)
+        size = rounds * tiles.columns + rest
+        return estimate_grid(replace(launch, arguments=arguments(size)), chip)
 
-    timeline = lengthened(estimate, chunks)
-    text = f"{ROWS} rows at a time, {grid} blocks"
+    timeline = estimate_grid(launch, chip) if tiles.whole else lengthened(estimate, chunks)
+    text = f"{tiles.rows} rows at a time, {grid} blocks"
     return OperatorPlan(title, chip, "vector unit", timeline.operations, launch, timeline, text)
 
 
@@ -277,9 +277,14 @@ def plan_softmax(m: int, n: int, chip: Chip) -> OperatorPlan:
         ValueError: a size is below 1.
     """
     _check(m=m, n=n)
-    title = f"softmax of {m} x {n}"
     return _by_rows(
-        title, "softmax", softmax_source(), m, n, lambda size: (None, None, m, size), chip
+        f"softmax of {m} x {n}",
+        "softmax",
+        softmax_source(row_tiles(n)),
+        m,
+        n,
+        lambda size: (None, None, m, size),
+        chip,
     )
 
 
@@ -294,8 +299,8 @@ def plan_layer_norm(m: int, n: int, chip: Chip) -> OperatorPlan:
     def arguments(size: int) -> tuple[int | float | None, ...]:
         return None, None, None, None, m, size, 1 / size, 1e-5
 
-    title = f"layer norm of {m} x {n}"
-    return _by_rows(title, "layer_norm", layer_norm_source(), m, n, arguments, chip)
+    title, source = f"layer norm of {m} x {n}", layer_norm_source(row_tiles(n))
+    return _by_rows(title, "layer_norm", source, m, n, arguments, chip)
 
 
 def plan_reduction(name: str, m: int, n: int, chip: Chip) -> OperatorPlan:
@@ -307,11 +312,10 @@ def plan_reduction(name: str, m: int, n: int, chip: Chip) -> OperatorPlan:
     _check(m=m, n=n)
     if name not in REDUCTIONS:
         raise ValueError(f"name must be one of {', '.join(REDUCTIONS)}, not {name!r}")
-    title = f"row {name} of {m} x {n}"
     return _by_rows(
-        title,
+        f"row {name} of {m} x {n}",
         "reduce",
-        reduce_source(name),
+        reduce_source(name, row_tiles(n)),
         m,
         n,
         lambda size: (None, None, m, size, 1 / size),
@@ -326,9 +330,14 @@ def plan_add_row(m: int, n: int, chip: Chip) -> OperatorPlan:
         ValueError: a size is below 1.
     """
     _check(m=m, n=n)
-    title = f"row added to {m} x {n}"
     return _by_rows(
-        title, "add_row", add_row_source(), m, n, lambda size: (None, None, None, m, size), chip
+        f"row added to {m} x {n}",
+        "add_row",
+        add_row_source(row_tiles(n)),
+        m,
+        n,
+        lambda size: (None, None, None, m, size),
+        chip,
     )
 
 
@@ -392,7 +401,8 @@ def plan_pooling(images: int, shape: Pooling, chip: Chip) -> OperatorPlan:
     size = f"{images} x {shape.height} x {shape.width} x {shape.channels}"
     name = f"{shape.kind} pool of {size}, windows of {shape.window} x {shape.window}"
     source, work = pooling_source(shape), pooling_work(images, shape)
-    return _library(name, chip, source, work, (None, None, images), tiling="rows")
+    tiling = f"{shape.rows_at_a_time} rows at a time"
+    return _library(name, chip, source, work, (None, None, images), tiling=tiling)
 
 
 OPERATIONS: dict[str, Callable[..., OperatorPlan]] = {

@@ -99,6 +99,21 @@ def test_rows(shape: tuple[int, int]) -> None:
     assert np.allclose(core.read(places[1], shape, np.float32), expected, rtol=2e-6, atol=0)
 
 
+@kernel(x="float32*", out="float32*", n="uint31")
+def with_unused_load(k: KernelBuilder, x: Any, out: Any, n: Any) -> None:
+    for i in k.range(n):
+        k.load(x, 0, 64)
+        k.store(out, i * 64, k.full(k.tile(1, 64), 1.0) + 1.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tile_that_nothing_reads_disturbs_no_other(seed: int) -> None:
+    core = ScheduledCore(seed=seed, memory_bytes=1 << 16)
+    places = core.place(np.zeros(64, np.float32)), core.place(np.zeros(1280, np.float32))
+    core.run(with_unused_load.compile(BUFFERS), [*places, 20])
+    assert (core.read(places[1], (1280,), np.float32) == 2).all()
+
+
 def test_flags_that_are_missing_show() -> None:
     """The random order finds a kernel without one of its waits."""
     n = 1000

@@ -21,6 +21,7 @@ from runtime.kernels.row_source import (
     add_row_source,
     layer_norm_source,
     reduce_source,
+    row_tiles,
     softmax_source,
 )
 from runtime.kernels.window_source import (
@@ -49,6 +50,10 @@ CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
     "sum": (lambda: reduce_source("sum"), NARROW),
     "softmax": (softmax_source, NARROW),
     "layer_norm": (layer_norm_source, NARROW),
+    "add_row, whole": (lambda: add_row_source(row_tiles(600)), NARROW),
+    "sum, whole": (lambda: reduce_source("sum", row_tiles(600)), NARROW),
+    "softmax, whole": (lambda: softmax_source(row_tiles(600)), NARROW),
+    "layer_norm, whole": (lambda: layer_norm_source(row_tiles(600)), NARROW),
     "transpose": (lambda: transpose_source("float32"), NARROW),
     "gather_rows": (lambda: gather_rows_source("float32"), NARROW),
     "requantise": (lambda: requantise_source(relu=False), SIZES | {"n": 20_000}),
@@ -97,7 +102,15 @@ CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
         lambda: convolution_source(Convolution(12, 12, 3, 80, 3, 3, 1, 1, "int8", True)),
         SIZES,
     ),
+    "deep convolution": (
+        lambda: convolution_source(Convolution(6, 6, 192, 80, 3, 3, 1, 1, "int8", True)),
+        SIZES,
+    ),
     "pooling": (lambda: pooling_source(Pooling(8, 8, 5, 2, 2, "max", "int8")), SIZES),
+    "pooling of large windows": (
+        lambda: pooling_source(Pooling(8, 8, 5, 4, 4, "max", "int8")),
+        SIZES,
+    ),
 }
 
 _NOP = INSTRUCTIONS["addi"].match.to_bytes(4, "little")

@@ -14,6 +14,7 @@ from runtime.kernels.window_source import (
     convolution_work,
     pooling_source,
 )
+from tb.compiler.scheduled_core import BUFFERS
 from tb.kernels.library import run_kernel
 
 CONVOLUTIONS = [
@@ -22,6 +23,21 @@ CONVOLUTIONS = [
     Convolution(9, 11, 3, 65, 3, 3, 2, 1, "int32", relu=False),
     Convolution(6, 6, 17, 7, 3, 1, 1, 0, "int8", relu=False),
     Convolution(13, 5, 64, 16, 1, 1, 1, 0, "int32", relu=True),
+]
+
+DEEP = [
+    # Depths of 576, 1152, 1600, 512 and 400; then rows that are unfolded for few pixels at a time.
+    Convolution(7, 9, 64, 70, 3, 3, 1, 1, "int8", relu=True),
+    Convolution(9, 5, 128, 17, 3, 3, 2, 1, "int32", relu=False),
+    Convolution(8, 6, 64, 33, 5, 5, 1, 0, "int32", relu=False),
+    Convolution(5, 14, 512, 65, 1, 1, 1, 0, "int8", relu=False),
+    Convolution(11, 10, 16, 6, 5, 5, 1, 2, "int32", relu=False),
+    Convolution(3, 4, 520, 5, 3, 3, 1, 1, "int32", relu=True),
+    Convolution(2, 5, 129, 3, 2, 2, 1, 0, "int32", relu=False),
+    # Whole rows of windows lie above or below the image.
+    Convolution(1, 3, 90, 4, 5, 3, 1, 3, "int32", relu=False),
+    # An image that fits L1 once only.
+    Convolution(56, 56, 64, 3, 3, 3, 7, 1, "int32", relu=False),
 ]
 
 
@@ -39,7 +55,7 @@ def convolve(x: NDArray[np.int8], w: NDArray[np.int8], c: Convolution) -> NDArra
 
 
 @pytest.mark.parametrize("images", [0, 1, 3])
-@pytest.mark.parametrize("c", CONVOLUTIONS)
+@pytest.mark.parametrize("c", CONVOLUTIONS + DEEP)
 def test_convolution(c: Convolution, images: int) -> None:
     rng = np.random.default_rng(images)
     x = rng.integers(-128, 128, (images, c.height, c.width, c.channels)).astype(np.int8)
@@ -78,6 +94,15 @@ def test_a_kernel_that_is_too_large_is_refused() -> None:
         convolution_source(replace(CONVOLUTIONS[0], kernel_height=2))
 
 
+def test_a_convolution_that_does_not_fit_is_refused() -> None:
+    deep = Convolution(3, 3, 16385, 1, 1, 1, 1, 0, "int32", relu=False)
+    with pytest.raises(CompileError, match="channels must be at most 16384, not 16385"):
+        convolution_source(deep)
+    large = Convolution(70, 64, 64, 1, 3, 3, 1, 1, "int32", relu=False)
+    with pytest.raises(CompileError, match=r"fit its 4096 lines, not 4866 \(load1 1 x 4480"):
+        convolution_source(large).compile(BUFFERS)
+
+
 @pytest.mark.parametrize("images", [0, 1, 3])
 @pytest.mark.parametrize(
     "p",
@@ -86,6 +111,14 @@ def test_a_kernel_that_is_too_large_is_refused() -> None:
         Pooling(9, 7, 6, 2, 2, "max", "int8"),
         Pooling(8, 8, 17, 3, 1, "max", "float32"),
         Pooling(5, 6, 3, 2, 2, "mean", "float32"),
+        # Several rows at a time, the last time fewer.
+        Pooling(30, 20, 16, 2, 2, "max", "float32"),
+        Pooling(27, 12, 40, 3, 2, "max", "int8"),
+        # Windows whose pixels come in loops.
+        Pooling(9, 13, 17, 4, 3, "max", "int8"),
+        Pooling(11, 5, 6, 5, 2, "max", "float32"),
+        Pooling(8, 8, 64, 8, 8, "mean", "float32"),
+        Pooling(21, 16, 5, 4, 4, "mean", "float32"),
     ],
 )
 def test_pooling(p: Pooling, images: int) -> None:

@@ -15,9 +15,9 @@ class Chip(wiring.Component):
 
     def __init__(self) -> None:
         # Imported here, since a start from the cache needs no RTL.
-        from rtl.npu import Npu
+        from rtl.npu import NPU
 
-        super().__init__(Npu().signature)
+        super().__init__(NPU)
 
     def elaborate(self, _platform: object) -> Module:
         m = Module()
