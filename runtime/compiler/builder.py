@@ -30,6 +30,7 @@ from runtime.compiler.scalar import (
     ScalarLike,
     SpecialValue,
     Variable,
+    promised,
     same,
     scalar,
 )
@@ -163,10 +164,8 @@ class KernelBuilder(VectorFunctions, MatrixOperations):
             raise CompileError(f"dtype must be one of {', '.join(ELEMENT_BYTES)}, not {dtype!r}")
         if slots not in (0, 1, 2, 4, 8):
             raise CompileError(f"slots must be 0, 1, 2, 4 or 8, not {slots!r}")
-        height, width = scalar(rows), scalar(columns)
-        for size in (height, width):
-            # A kernel's promise; the RTL refuses a size of 0.
-            size.lowest = max(size.lowest, 1)
+        # The RTL refuses a size of 0.
+        height, width = promised(scalar(rows)), promised(scalar(columns))
         pitch = 1 if column else lines_of(most("columns", width), dtype)
         lines = most("rows", height) * pitch
         number = self._names[name] = self._names.get(name, 0) + 1

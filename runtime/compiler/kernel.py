@@ -58,7 +58,10 @@ class KernelSource:
                 values.append(pointer)
             else:
                 lowest = 0 if kind == "uint31" else LOWEST
-                values.append(Argument(argument.name, argument.offset, lowest=lowest))
+                is_float = kind == "float32"
+                values.append(
+                    Argument(argument.name, argument.offset, lowest=lowest, floating=is_float)
+                )
         self.function(builder, *values)
         forward_updates(builder.root.nodes)
         stages = _stages(builder.root.nodes)

@@ -5,6 +5,7 @@ from which tiles take their sizes: `k.minimum(64, n - i)` is at most 64.
 Sums and products are taken not to overflow, as those of signed numbers in C.
 """
 
+from copy import copy
 from enum import Enum
 
 from abi.isa import Special
@@ -23,6 +24,7 @@ __all__ = [
     "ceil_div",
     "maximum",
     "minimum",
+    "promised",
     "same",
     "scalar",
 ]
@@ -136,12 +138,15 @@ class Constant(Scalar):
 
 
 class Argument(Scalar):
-    """A word of the argument block, at byte `offset`."""
+    """A word of the argument block, at byte `offset`. `floating`: its bits are a float32."""
 
-    def __init__(self, name: str, offset: int, *, lowest: int = LOWEST) -> None:
+    def __init__(
+        self, name: str, offset: int, *, lowest: int = LOWEST, floating: bool = False
+    ) -> None:
         self.name = name
         self.offset = offset
         self.lowest = lowest
+        self.floating = floating
 
     def __repr__(self) -> str:
         return self.name
@@ -199,6 +204,16 @@ def scalar(value: ScalarLike) -> Scalar:
     return Constant(value)
 
 
+def promised(size: Scalar) -> Scalar:
+    """The same expression, at least 1 by a kernel's promise, which holds for who asked for it and
+    for nobody else: what is loaded in a branch says nothing of a size outside."""
+    if size.lowest >= 1 or not isinstance(size, Argument | Binary):
+        return size
+    held = copy(size)
+    held.lowest = 1
+    return held
+
+
 def same(a: Scalar, b: Scalar) -> bool:
     """Whether two expressions are surely equal where both can be read."""
     if a is b:
@@ -206,6 +221,8 @@ def same(a: Scalar, b: Scalar) -> bool:
     match a, b:
         case Constant(), Constant():
             return a.value == b.value
+        case Argument(), Argument():
+            return a.offset == b.offset
         case Binary(), Binary():
             return a.operation is b.operation and same(a.left, b.left) and same(a.right, b.right)
     return False

@@ -8,8 +8,8 @@ from abi.core import CommandOpcode, Pipe
 from abi.vector import SOURCES, VectorOperation
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Line, Memory
-from runtime.compiler.scalar import Constant, Scalar, ScalarLike, same
-from runtime.compiler.tile import Tile
+from runtime.compiler.scalar import Argument, Constant, Scalar, ScalarLike, same
+from runtime.compiler.tile import ELEMENT_BYTES, Tile
 
 if TYPE_CHECKING:
     from runtime.compiler.builder import KernelBuilder
@@ -79,7 +79,11 @@ class VectorOperations:
         )
 
     def full(self, like: Tile, value: float, dtype: str = "float32") -> Tile:
-        """A tile of the shape of another, filled with a number."""
+        """A tile of the shape of another, filled with a number; float32 or int32."""
+        if dtype not in ("float32", "int32"):
+            raise CompileError(
+                f"dtype must be float32 or int32, to be converted afterwards, not {dtype!r}"
+            )
         tile = self._result(like, dtype)
         fields: dict[str, ScalarLike | Line] = {"immediate": self._immediate(value, dtype)}
         self._issue(V.FILL, tile, [], fields)
@@ -88,7 +92,7 @@ class VectorOperations:
     def copy(self, tile: Tile) -> Tile:
         """A copy in a new tile."""
         target = self._result(tile, tile.dtype)
-        self._issue(V.COPY, target, [tile], {})
+        self._issue(V.COPY, target, [tile], _words_of(target))
         return target
 
     def update(self, target: Tile, value: Tile) -> None:
@@ -97,7 +101,7 @@ class VectorOperations:
         if value.dtype != target.dtype or value.column != target.column:
             raise CompileError(f"value must have the type of {target!r}, not {value!r}")
         self._check_shape(value, target)
-        self._issue(V.COPY, target, [value], {}, updates=True)
+        self._issue(V.COPY, target, [value], _words_of(target), updates=True)
 
     def convert(self, tile: Tile, dtype: str) -> Tile:
         """int8 to int32 or fp32, bfloat16 to and from fp32, int32 to and from fp32 (ties to even,
@@ -238,6 +242,12 @@ class VectorOperations:
     @staticmethod
     def _immediate(value: "Operand", dtype: str) -> ScalarLike:
         if isinstance(value, Scalar):
+            floating = isinstance(value, Argument) and value.floating
+            if floating != (dtype == "float32"):
+                raise CompileError(
+                    f"operand must be a number or a float32 argument for float32 tiles, an integer "
+                    f"for others, not {value!r} for {dtype}"
+                )
             return value
         if isinstance(value, Tile):
             raise CompileError(f"operand must be a number, not {value!r}")
@@ -299,6 +309,14 @@ class VectorOperations:
             writes=(result,),
             updates=updates,
         )
+
+
+def _words_of(tile: Tile) -> dict[str, "ScalarLike | Line"]:
+    """The columns of a copy: the vector unit moves words of 32 bits, whatever they hold."""
+    nbytes = ELEMENT_BYTES[tile.dtype]
+    if nbytes == 4 or tile.column:
+        return {}
+    return {"columns": (tile.columns * nbytes + 3) >> 2}
 
 
 def _one_row(tile: Tile) -> bool:
