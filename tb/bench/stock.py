@@ -25,7 +25,7 @@ def stock_simulator() -> Simulator:
         all_public=True,
         # What Verilator's makefile compiles with by itself, and so cocotb's runner.
         optimise="-Os",
-        group_triggers=False,
+        skip_sleeping=False,
     )
 
 

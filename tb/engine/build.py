@@ -14,14 +14,18 @@ from pathlib import Path
 import cocotb_tools.config
 
 from rtl.core.fp.lane import SHARED_MODULES
-from tb.engine import toolchain, trigger_groups
+from tb.engine import toolchain
 from tb.engine.build_cache import cache_directory, cached, digest
+from tb.engine.verilated import skip_sleeping as skip_sleeping_logic
 from tb.engine.verilog import top_ports
 
 __all__ = ["BuildError", "Simulator", "build_icarus", "build_verilator"]
 
 MAIN = Path(__file__).with_name("main.cpp")
 TIMESCALE = ("1ns", "1ps")
+
+PASSES = tuple(sorted(MAIN.with_name("verilated").glob("*.py")))
+"""What changes the model that Verilator wrote, and so decides about a build."""
 
 # What Verilator finds odd in the Verilog that Amaranth's Yosys writes.
 _QUIET = (
@@ -107,7 +111,7 @@ def build_verilator(
     optimise: str = "-O3 -march=native",
     waves: bool = False,
     all_public: bool = False,
-    group_triggers: bool = True,
+    skip_sleeping: bool = True,
 ) -> Simulator:
     """Build a Verilog text (top module `top`) and extra sources with a C++ main.
 
@@ -116,8 +120,8 @@ def build_verilator(
     module of the extra sources (`:glass_sram.mem`). `header` is
     the text of `glass_config.h`; `control` is added to the Verilator control file; a `waves` build
     can write a VCD of every signal; `all_public` opens every signal to VPI, as cocotb's runner
-    does (slow to build and to run). `group_triggers` lets sleeping logic be skipped in groups, see
-    `tb.engine.trigger_groups`.
+    does (slow to build and to run). `skip_sleeping` lets the model skip what sleeps at little cost,
+    see `tb.engine.verilated`.
 
     Raises:
         BuildError: Verilator or the compiler refused.
@@ -136,7 +140,7 @@ def build_verilator(
     tools = [found.version, compiler_version, toolchain.cpu_model(), version("cocotb")]
     # The headers beside the main matter to machine builds only.
     headers = sorted(main.parent.glob("*.h")) if header else []
-    passes = [Path(trigger_groups.__file__)] if group_triggers else []
+    passes = PASSES if skip_sleeping else ()
     texts = [part for path in [main, *headers, *passes, *sources] for part in _named_text(path)]
     key = digest(["verilator", text, vlt, header, optimise, link, *flags, *tools, *texts])
     runtime_key = digest(["runtime", optimise, str(waves), str(bool(header)), *tools])
@@ -157,8 +161,8 @@ def build_verilator(
         where = ["-CFLAGS", defines, "-LDFLAGS", link, "--Mdir", str(objects)]
         command = [str(word) for word in [found.binary, *flags, *where, *inputs]]
         _run(command, folder, environment)
-        if group_triggers:
-            trigger_groups.group_triggers_of_model(objects)
+        if skip_sleeping:
+            skip_sleeping_logic(objects)
         _share_runtime(runtime_key, objects)
         # The wheel's verilated.mk names the compilers of the machine that built the wheel.
         tool_names = [f"CXX={compiler}", f"LINK={compiler}", "AR=ar", f"PYTHON3={sys.executable}"]

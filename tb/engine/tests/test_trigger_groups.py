@@ -1,12 +1,8 @@
 """Grouped trigger tests: the same pieces, in the same order, behind tests that cover theirs."""
 
-import os
 import re
-import subprocess
-from pathlib import Path
 
-from tb.engine import toolchain
-from tb.engine.trigger_groups import GROUP, group_triggers, group_triggers_of_model
+from tb.engine.verilated.trigger_groups import GROUP, group_triggers
 
 HEAD = "void Vtop___024root___eval_nba(Vtop___024root* vlSelf) {\n"
 TRIGGERS = "vlSelfRef.__VnbaTriggered"
@@ -78,25 +74,3 @@ def test_other_statements_stay_where_they_are() -> None:
 
 def test_a_file_without_the_walk_stays_as_it_is() -> None:
     assert group_triggers("int x;\n") == ("int x;\n", 0)
-
-
-def test_what_verilator_writes_is_grouped(tmp_path: Path) -> None:
-    gates = range(40)
-    found = toolchain.find_verilator()
-    design = tmp_path / "top.v"
-    design.write_text(
-        "module top(input clk, input [39:0] open, output reg [39:0] q);\n"
-        + "\n".join(
-            f"wire gated{n} = clk & open[{n}];\nalways @(posedge gated{n}) q[{n}] <= ~q[{n}];"
-            for n in gates
-        )
-        + "\nendmodule\n"
-    )
-    command = [found.binary, "--cc", "--prefix", "Vtop", "-Wno-fatal", "-O3", "--Mdir", tmp_path]
-    subprocess.run(
-        [str(word) for word in [*command, design]],
-        env={**os.environ, "VERILATOR_ROOT": str(found.root)},
-        check=True,
-        capture_output=True,
-    )
-    assert group_triggers_of_model(tmp_path) >= len(gates)

@@ -12,9 +12,11 @@ stay, and the triggers do not change in the walk, so the same pieces run in the 
 """
 
 import re
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
 
-__all__ = ["GROUP", "group_triggers", "group_triggers_of_model"]
+__all__ = ["GROUP", "Piece", "any_of", "group_triggers", "pieces"]
 
 GROUP = 16
 """Pieces behind one test: measured, 8 and 16 cost the same."""
@@ -29,6 +31,17 @@ _MASK = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A statement of the walk: its `text`, and the triggers that it is for.
+
+    `triggers` has a mask for each word; it is empty if the statement has another form.
+    """
+
+    text: str
+    triggers: dict[int, int]
+
+
 def _triggers(test: str) -> dict[int, int]:
     """The triggers that a test asks for, a mask for each word; empty if it asks for more."""
     if re.search(r"[^()|\s]", _MASK.sub("", test)):
@@ -40,18 +53,36 @@ def _triggers(test: str) -> dict[int, int]:
     return words
 
 
-def _shared(pieces: list[str], tests: list[dict[int, int]]) -> str:
-    if len(pieces) == 1:
-        return pieces[0]
-    union: dict[int, int] = {}
-    for test in tests:
-        for word, mask in test.items():
-            union[word] = union.get(word, 0) | mask
-    asked = " | ".join(
+def pieces(body: str) -> Iterator[Piece]:
+    """What the body of the walk is made of, in order; together they are the body."""
+    place = 0
+    for match in _PIECE.finditer(body):
+        if match.start() != place:
+            yield Piece(body[place : match.start()], {})
+        yield Piece(match[0], _triggers(match["test"]))
+        place = match.end()
+    if place != len(body):
+        yield Piece(body[place:], {})
+
+
+def any_of(triggers: dict[int, int]) -> str:
+    """C++ that is not 0 if any of these triggers is set."""
+    tests = [
         f"(0x{mask:016x}ULL & vlSelfRef.__VnbaTriggered[{word}U])"
-        for word, mask in sorted(union.items())
-    )
-    return f"    if ({asked}) {{\n{''.join(pieces)}    }}\n"
+        for word, mask in sorted(triggers.items())
+    ]
+    return " | ".join(tests) or "0"
+
+
+def _shared(group: list[Piece]) -> str:
+    text = "".join(piece.text for piece in group)
+    if len(group) == 1:
+        return text
+    union: dict[int, int] = {}
+    for piece in group:
+        for word, mask in piece.triggers.items():
+            union[word] = union.get(word, 0) | mask
+    return f"    if ({any_of(union)}) {{\n{text}    }}\n"
 
 
 def group_triggers(source: str) -> tuple[str, int]:
@@ -62,46 +93,14 @@ def group_triggers(source: str) -> tuple[str, int]:
     walk = _WALK.search(source)
     if walk is None:
         return source, 0
-    body = walk["body"]
-    out: list[str] = []
-    pieces: list[str] = []
-    tests: list[dict[int, int]] = []
-    grouped = place = 0
-
-    def flush() -> None:
-        if pieces:
-            out.append(_shared(pieces, tests))
-            pieces.clear()
-            tests.clear()
-
-    for match in _PIECE.finditer(body):
-        triggers = _triggers(match["test"])
-        if match.start() != place or not triggers:
-            flush()
-            out.append(body[place : match.start()])
-        place = match.end()
-        if not triggers:
-            out.append(match[0])
-            continue
-        pieces.append(match[0])
-        tests.append(triggers)
-        grouped += 1
-        if len(pieces) == GROUP:
-            flush()
-    flush()
-    out.append(body[place:])
+    out = []
+    grouped = 0
+    for known, same in groupby(pieces(walk["body"]), key=lambda piece: bool(piece.triggers)):
+        run = list(same)
+        if known:
+            starts = range(0, len(run), GROUP)
+            out += [_shared(run[start : start + GROUP]) for start in starts]
+            grouped += len(run)
+        else:
+            out += [piece.text for piece in run]
     return source[: walk.start("body")] + "".join(out) + source[walk.end("body") :], grouped
-
-
-def group_triggers_of_model(folder: Path) -> int:
-    """Group the tests in the C++ that Verilator wrote to `folder`; returns how many pieces."""
-    total = 0
-    for path in sorted(folder.glob("V*.cpp")):
-        source = path.read_text(encoding="utf-8")
-        if "___eval_nba(" not in source:
-            continue
-        text, grouped = group_triggers(source)
-        if grouped:
-            path.write_text(text, encoding="utf-8")
-            total += grouped
-    return total
