@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,10 +115,10 @@ def test_waves_hold_the_run_and_cost_no_cycle(product: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == glassnpu(product.parent, "run", "product.py").stdout
     cycle = int(done.stdout.split()[1])
-    times = [
-        int(line[1:])
-        for line in (product.parent / "w.vcd").read_text().splitlines()
-        if line.startswith("#")
-    ]
+    lines = (product.parent / "w.vcd").read_text().splitlines()
+    signals = {words[4] for words in map(str.split, lines) if words[:2] == ["$var", "wire"]}
+    assert {"clk", "core0_open", "host__awvalid"} <= signals
+    assert not [name for name in signals if re.match(r"_?\$(\d|auto)", name)], "nobody named them"
+    times = [int(line[1:]) for line in lines if line.startswith("#")]
     assert times == sorted(set(times))
     assert times[-1] >= cycle * 1000, "picoseconds"

@@ -17,7 +17,7 @@ from rtl.core.fp.lane import SHARED_MODULES
 from tb.engine import toolchain
 from tb.engine.build_cache import cache_directory, cached, digest
 from tb.engine.verilated import skip_sleeping as skip_sleeping_logic
-from tb.engine.verilog import top_ports
+from tb.engine.verilog import top_ports, unnamed_hidden
 
 __all__ = ["BuildError", "Simulator", "build_icarus", "build_verilator"]
 
@@ -119,9 +119,9 @@ def build_verilator(
     through a pointer, both as `submodule.signal`, or as `:module.signal` for every instance of a
     module of the extra sources (`:glass_sram.mem`). `header` is
     the text of `glass_config.h`; `control` is added to the Verilator control file; a `waves` build
-    can write a VCD of every signal; `all_public` opens every signal to VPI, as cocotb's runner
-    does (slow to build and to run). `skip_sleeping` lets the model skip what sleeps at little cost,
-    see `tb.engine.verilated`.
+    can write a VCD of every signal that has a name; `all_public` opens every signal to VPI, as
+    cocotb's runner does (slow to build and to run). `skip_sleeping` lets the model skip what sleeps
+    at little cost, see `tb.engine.verilated`.
 
     Raises:
         BuildError: Verilator or the compiler refused.
@@ -133,7 +133,9 @@ def build_verilator(
     flags = ["--cc", "--exe", "--vpi", "--no-timing", "--assert", "--top-module", "top"]
     flags += ["--prefix", "Vtop", "-o", "simulator", "--timescale", "/".join(TIMESCALE)]
     flags += ["-O3", "--x-assign", "fast", "--x-initial", "fast", *_QUIET]
-    flags += ["--trace"] if waves else []
+    if waves:
+        flags.append("--trace")
+        text = unnamed_hidden(text)
     flags += ["--public-flat-rw"] if all_public else []
     link = f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"
     vlt = _control_file(text, public, memories) + control

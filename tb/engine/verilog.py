@@ -13,7 +13,15 @@ from amaranth.hdl import Elaboratable
 from rtl.core.fp.lane import SHARED_MODULES
 from tb.engine.build_cache import cached, digest
 
-__all__ = ["Port", "constants_once", "emit_verilog", "emit_verilog_of", "renamed_top", "top_ports"]
+__all__ = [
+    "Port",
+    "constants_once",
+    "emit_verilog",
+    "emit_verilog_of",
+    "renamed_top",
+    "top_ports",
+    "unnamed_hidden",
+]
 
 
 @dataclass(frozen=True)
@@ -98,3 +106,11 @@ def renamed_top(text: str, name: str) -> str:
     if count != 1:
         raise ValueError(f"text must have one module top, not {count!r}")
     return text.replace("\\top.", f"\\{name}.")
+
+
+def unnamed_hidden(text: str) -> str:
+    """The Verilog with a leading underscore at signals that nobody named, such as `\\$12`.
+
+    Verilator does not trace those. They are most of the signals, and most of a waves build.
+    """
+    return re.sub(r"\\\$(?=(?:\d+|auto\$\S+)\s)", r"\\_$", text)

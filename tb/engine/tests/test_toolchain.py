@@ -12,7 +12,7 @@ import pytest
 from tb.engine import toolchain
 from tb.engine.build import BuildError, build_icarus, build_verilator
 from tb.engine.build_cache import cached
-from tb.engine.verilog import Port, renamed_top, top_ports
+from tb.engine.verilog import Port, renamed_top, top_ports, unnamed_hidden
 
 
 @pytest.mark.parametrize(
@@ -171,3 +171,11 @@ def test_who_waits_long_for_another_build_is_told(
     assert [path.name for path in built.iterdir()] == ["half"]
     message = "waits for another process that builds the simulator\n"
     assert capsys.readouterr().err == message * lines
+
+
+def test_waves_leave_out_what_nobody_named() -> None:
+    text = "wire \\$12 ;\nreg \\$auto$rtlil.cc:1:Not$2 ;\nwire \\$signal$3 ;\nassign a = \\$12 ;\n"
+    hidden = (
+        "wire \\_$12 ;\nreg \\_$auto$rtlil.cc:1:Not$2 ;\nwire \\$signal$3 ;\nassign a = \\_$12 ;\n"
+    )
+    assert unnamed_hidden(text) == hidden
