@@ -119,7 +119,8 @@ CREATE_QUEUE = Record(
     Field("ring", 64, KMD, FW, HW, "Device address of slot 0, 64-aligned."),
     Field("read_index", 64, KMD, FW, HW, "Device address of the published read index, 64-aligned."),
     Field("task_timeout", 64, KMD, FW, FW, "Absolute cap of one task, in cycles."),
-    reserved("reserved", 192),
+    Field("block_timeout", 64, KMD, FW, FW, "Cap of one block of a kernel, in cycles."),
+    reserved("reserved", 128),
     bits=512,
 )
 RESPONSE_CREATED = Record(

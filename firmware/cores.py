@@ -43,6 +43,9 @@ class Core:
     since: int = 0
     """When it last went from idle to work."""
 
+    started: int = 0
+    """When its running block was first known to run."""
+
     wanted: int | None = None
     """Since when a better band that has no core waits for this one; None: none does."""
 
@@ -113,7 +116,7 @@ class Cores:
         grid = task.grid
         assert grid is not None
         if not core.blocks:
-            core.since = self._port.now()
+            core.since = core.started = self._port.now()
         if core.task is not task:
             self._load(core, queue, task)
         self._port.compute(self._config.costs.block)
@@ -204,6 +207,8 @@ class Cores:
     def _take(self, core: Core, count: int) -> Report:
         del core.blocks[:count]
         core.ended += count
+        if count:
+            core.started = self._port.now()
         return Report(ended=count)
 
     def _fault(self, core: Core, state: dict[str, int]) -> Fault:

@@ -134,10 +134,11 @@ class GridScheduler:
                 core.wanted = self._port.now()
 
     def deadline(self) -> int | None:
-        """When the next wait for a block becomes too long."""
+        """When the next wait for a block becomes too long, or the next block itself."""
         limit = self._config.block_limit
         cores = [core for core in self._cores.all if not core.overdue]
-        return min((core.wanted + limit for core in cores if core.wanted is not None), default=None)
+        waits = [core.wanted + limit for core in cores if core.wanted is not None]
+        return min([*waits, *map(self._ends_by, self._running())], default=None)
 
     def tick(self) -> None:
         """Note the blocks that keep a better band waiting for too long."""
@@ -157,6 +158,30 @@ class GridScheduler:
                     block=core.blocks[0],
                     waited=waited,
                 )
+
+    def _running(self) -> list[Core]:
+        """The cores with a block that nobody has told to stop."""
+        return [core for core in self._cores.all if core.blocks and not core.stopping]
+
+    @staticmethod
+    def _ends_by(core: Core) -> int:
+        assert core.queue is not None
+        return core.started + core.queue.block_timeout
+
+    def overrun(self) -> list[Core]:
+        """The cores whose block has run for longer than its queue allows."""
+        now = self._port.now()
+        return [core for core in self._running() if now >= self._ends_by(core)]
+
+    def stop_overrun(self) -> None:
+        """Abort the kernels of blocks that have run for longer than their queues allow."""
+        for core in self.overrun():
+            task = core.task
+            assert task is not None
+            assert task.grid is not None
+            if not task.aborted_with:
+                task.grid.overrun = core.number
+                self.abort(task, Status.KERNEL_TIMEOUT)
 
     def _cores_of(self, queue: QueueState) -> int:
         return len(self._cores.working(queue.task)) if queue.task is not None else 0
@@ -184,7 +209,8 @@ class GridScheduler:
         if report.fault is not None and grid.fault is None:
             grid.fault = report.fault
             self.abort(task, task.aborted_with or report.fault.status)
-        grid.stopped = grid.stopped or report.stopped
+        if grid.stopped is None or core.number == grid.overrun:
+            grid.stopped = report.stopped or grid.stopped
         if not grid.in_flight and task.stage is Stage.RUNNING and grid.remaining:
             task.stage = Stage.READY
             grid.cycles_left = max(1, task.deadline - self._port.now())

@@ -48,6 +48,7 @@ class QueueTable:
             # Vector 0 is the mailbox's.
             and 1 <= request["vector"] < VECTORS
             and request["task_timeout"] > 0
+            and request["block_timeout"] > 0
         )
         if not inside:
             return Status.BAD_FIELD
@@ -84,6 +85,7 @@ class QueueTable:
             vector=request["vector"],
             pasid=request["pasid"],
             task_timeout=request["task_timeout"],
+            block_timeout=request["block_timeout"],
         )
         return Status.OK
 

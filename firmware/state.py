@@ -81,7 +81,10 @@ class Grid:
     """The first failure of a block."""
 
     stopped: "Fault | None" = None
-    """A block that was aborted."""
+    """A block that was aborted: the first, or the one that ran for too long."""
+
+    overrun: int | None = None
+    """The core whose block ran for too long."""
 
     @property
     def total(self) -> int:
@@ -168,6 +171,7 @@ class QueueState:
     vector: int
     pasid: int
     task_timeout: int
+    block_timeout: int
     head: int = 0
     fetched: int = 0
     released: int = 0

@@ -26,7 +26,7 @@ from runtime.memory import DeviceArray, DeviceBuffer, PinnedArray, make_pinned
 from runtime.module import KernelSource, Module
 from runtime.semaphores import SemaphorePool
 from runtime.staging import StagingPool
-from runtime.stream import DEPTH, TASK_TIMEOUT, TURN, Stream, check_timeout
+from runtime.stream import BLOCK_TIMEOUT, DEPTH, TASK_TIMEOUT, TURN, Stream, check_timeout
 
 __all__ = ["Device", "MemoryInfo"]
 
@@ -435,10 +435,21 @@ class Device:
         return self._default_stream
 
     def stream(
-        self, *, depth: int = DEPTH, priority: int = 0, task_timeout: int = TASK_TIMEOUT
+        self,
+        *,
+        depth: int = DEPTH,
+        priority: int = 0,
+        task_timeout: int = TASK_TIMEOUT,
+        block_timeout: int = BLOCK_TIMEOUT,
     ) -> Stream:
         """Make a stream; see `Stream`."""
-        return Stream(self, depth=depth, priority=priority, task_timeout=task_timeout)
+        return Stream(
+            self,
+            depth=depth,
+            priority=priority,
+            task_timeout=task_timeout,
+            block_timeout=block_timeout,
+        )
 
     def event(self) -> Event:
         """Make an event; see `Event`."""

@@ -40,6 +40,11 @@ LARGEST_DEPTH = 1 << 16
 TASK_TIMEOUT = 1_000_000_000
 """Absolute cap of one task, in cycles, unless the stream was made with another."""
 
+BLOCK_TIMEOUT = 1_500_000
+"""Cap of one block of a kernel, in cycles, unless the stream was made with another: six times what
+blocks of the library take (`BLOCK_LIMIT`), and shorter than a wait's timeout, so that a kernel that
+never ends is reported as such."""
+
 GRIDS_KEPT = 64
 """Grids of kernels that are kept before those of ended ones are looked for."""
 
@@ -70,6 +75,8 @@ class Stream:
         depth: slots of its ring, a power of two from 2 to 65536.
         priority: 0 (first) to 3.
         task_timeout: cycles after which any single task is aborted.
+        block_timeout: cycles after which a kernel is aborted if one of its blocks runs for so long.
+            Who raises it waits with a longer `timeout`, too.
 
     Raises:
         InvalidArgumentError: an argument breaks its rule.
@@ -83,6 +90,7 @@ class Stream:
         depth: int = DEPTH,
         priority: int = 0,
         task_timeout: int = TASK_TIMEOUT,
+        block_timeout: int = BLOCK_TIMEOUT,
     ) -> None:
         check_device("device", device)
         slots = check_integer("depth", depth, 2, LARGEST_DEPTH)
@@ -90,12 +98,16 @@ class Stream:
             raise refuse("depth", "be a power of two", depth)
         check_integer("priority", priority, 0, 3)
         check_integer("task_timeout", task_timeout, 1, (1 << 63) - 1)
+        check_integer("block_timeout", block_timeout, 1, (1 << 63) - 1)
         device.check_open()
         self.device = device
         self.generation = device.generation
         self._client = device.client
         self._queue = self._client.create_queue(
-            depth_log2=slots.bit_length() - 1, priority=priority, task_timeout=task_timeout
+            depth_log2=slots.bit_length() - 1,
+            priority=priority,
+            task_timeout=task_timeout,
+            block_timeout=block_timeout,
         )
         self.number = next(_numbers)
         self._error: NpuError | None = None

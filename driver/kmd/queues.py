@@ -44,6 +44,7 @@ class Queue:
     priority: int
     pasid: int
     task_timeout: int
+    block_timeout: int
     ring: int
     indices: int
 
@@ -67,7 +68,9 @@ class Queues:
         self.live: list[Queue] = []
         self._unanswered: list[Queue] = []
 
-    def create(self, *, depth_log2: int, priority: int, pasid: int, task_timeout: int) -> Queue:
+    def create(
+        self, *, depth_log2: int, priority: int, pasid: int, task_timeout: int, block_timeout: int
+    ) -> Queue:
         """Make a queue with 2**depth_log2 slots.
 
         Raises:
@@ -84,8 +87,9 @@ class Queues:
             raise InvalidArgumentError(
                 f"priority must be between 0 and {PRIORITIES - 1}, not {priority!r}"
             )
-        if task_timeout < 1:
-            raise InvalidArgumentError(f"task_timeout must be at least 1, not {task_timeout!r}")
+        for name, cycles in (("task_timeout", task_timeout), ("block_timeout", block_timeout)):
+            if cycles < 1:
+                raise InvalidArgumentError(f"{name} must be at least 1, not {cycles!r}")
         self._end_unanswered()
         if not self._free:
             raise OutOfMemoryError(
@@ -93,7 +97,18 @@ class Queues:
             )
         # Taken before anything waits: another host thread may create a queue meanwhile.
         number = self._free.pop(0)
-        queue = Queue(number, 1 + number, depth_log2, priority, pasid, task_timeout, 0, 0)
+        vector = 1 + number
+        queue = Queue(
+            number,
+            vector,
+            depth_log2,
+            priority,
+            pasid,
+            task_timeout,
+            block_timeout,
+            ring=0,
+            indices=0,
+        )
         try:
             queue.ring = self._pages.allocate(queue.ring_pages)
             try:
@@ -213,6 +228,7 @@ class Queues:
             ring=HOST_BASE + queue.ring,
             read_index=HOST_BASE + queue.indices + READ_INDEX_OFFSET,
             task_timeout=queue.task_timeout,
+            block_timeout=queue.block_timeout,
         )
 
     def _stop(self, queue: Queue) -> None:

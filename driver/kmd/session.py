@@ -183,9 +183,15 @@ class Session:
         else:
             self._driver.hbm.free(memory.address)
 
-    def _create_queue(self, depth_log2: int, priority: int, task_timeout: int) -> dict[str, int]:
+    def _create_queue(
+        self, depth_log2: int, priority: int, task_timeout: int, block_timeout: int
+    ) -> dict[str, int]:
         queue = self._driver.queues.create(
-            depth_log2=depth_log2, priority=priority, pasid=self._pasid, task_timeout=task_timeout
+            depth_log2=depth_log2,
+            priority=priority,
+            pasid=self._pasid,
+            task_timeout=task_timeout,
+            block_timeout=block_timeout,
         )
         handle = self._add(queue)
         return {

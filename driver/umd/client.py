@@ -50,7 +50,9 @@ class Client:
         """Give memory back."""
         self.call(IoctlCode.FREE, handle=handle)
 
-    def create_queue(self, *, depth_log2: int, priority: int, task_timeout: int) -> UserQueue:
+    def create_queue(
+        self, *, depth_log2: int, priority: int, task_timeout: int, block_timeout: int
+    ) -> UserQueue:
         """Make a queue with 2**depth_log2 slots.
 
         Raises:
@@ -61,6 +63,7 @@ class Client:
             depth_log2=depth_log2,
             priority=priority,
             task_timeout=task_timeout,
+            block_timeout=block_timeout,
         )
         handle, indices = got["handle"], got["indices"]
 

@@ -53,8 +53,11 @@ class ProgramCache:
             kernel = self._upload(code, stream)
         elif kernel.uploader is not None and kernel.uploader is not stream:
             kernel.uploader.finish(kernel.uploaded)
-            kernel.uploader.check()
-            kernel.uploader = None
+            if kernel.uploader.error is None:
+                kernel.uploader = None
+            else:
+                # The upload may have been skipped.
+                kernel = self._upload(code, stream)
         self._kernels[code] = kernel
         return kernel
 

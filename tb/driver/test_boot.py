@@ -78,7 +78,7 @@ def test_a_device_is_opened_once(kmd: KernelDriver, machine: ModelMachine) -> No
 def test_close_gives_everything_back_and_is_idempotent(machine: ModelMachine) -> None:
     free = machine.bus._free.copy()
     first = KernelDriver(machine.bus)
-    first.queues.create(depth_log2=4, priority=0, pasid=1, task_timeout=1000)
+    first.queues.create(depth_log2=4, priority=0, pasid=1, task_timeout=1000, block_timeout=1000)
     first.pages.allocate(3)
     first.close()
     first.close()

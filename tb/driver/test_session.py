@@ -29,7 +29,13 @@ def state(kmd: KernelDriver) -> tuple[int, int, int]:
 def test_a_queue_that_was_made_too_late_is_destroyed_before_its_number_is_used(
     kmd: KernelDriver, machine: ModelMachine
 ) -> None:
-    sizes = {"depth_log2": 4, "priority": 0, "pasid": 0, "task_timeout": 1000}
+    sizes = {
+        "depth_log2": 4,
+        "priority": 0,
+        "pasid": 0,
+        "task_timeout": 1000,
+        "block_timeout": 1000,
+    }
     machine.faults.stall_firmware()
     with pytest.raises(FirmwareStallError):
         kmd.queues.create(**sizes)
@@ -66,14 +72,27 @@ def test_memory_of_both_kinds(client: Client, kmd: KernelDriver, machine: ModelM
         (IoctlCode.ALLOCATE, {"nbytes": 0}, "nbytes must be at least 1, not 0"),
         (IoctlCode.ALLOCATE, {"nbytes": 1, "kind": 9}, "kind must be a MemoryKind, not 9"),
         (IoctlCode.ALLOCATE, {"nbytes": 1, "alignment": 96}, "power of two .*, not 96"),
-        (IoctlCode.CREATE_QUEUE, {"depth_log2": 0, "task_timeout": 1}, "depth_log2 .*, not 0"),
-        (IoctlCode.CREATE_QUEUE, {"depth_log2": 17, "task_timeout": 1}, "depth_log2 .*, not 17"),
         (
             IoctlCode.CREATE_QUEUE,
-            {"depth_log2": 4, "priority": 4, "task_timeout": 1},
+            {"depth_log2": 0, "task_timeout": 1, "block_timeout": 1},
+            "depth_log2 .*, not 0",
+        ),
+        (
+            IoctlCode.CREATE_QUEUE,
+            {"depth_log2": 17, "task_timeout": 1, "block_timeout": 1},
+            "depth_log2 .*, not 17",
+        ),
+        (
+            IoctlCode.CREATE_QUEUE,
+            {"depth_log2": 4, "priority": 4, "task_timeout": 1, "block_timeout": 1},
             "priority .*, not 4",
         ),
         (IoctlCode.CREATE_QUEUE, {"depth_log2": 4}, "task_timeout must be at least 1, not 0"),
+        (
+            IoctlCode.CREATE_QUEUE,
+            {"depth_log2": 4, "task_timeout": 1},
+            "block_timeout must be at least 1, not 0",
+        ),
     ],
 )
 def test_bad_fields_are_refused(
@@ -98,7 +117,7 @@ def test_malformed_structures_are_refused(client: Client) -> None:
 
 def test_handles_are_checked(client: Client) -> None:
     memory = client.allocate(64, MemoryKind.HBM)
-    queue = client.create_queue(depth_log2=2, priority=0, task_timeout=1000)
+    queue = client.create_queue(depth_log2=2, priority=0, task_timeout=1000, block_timeout=1000)
     with pytest.raises(InvalidArgumentError, match="handle must be that of a queue"):
         client.query_queue(memory.handle)
     with pytest.raises(InvalidArgumentError, match="handle must be that of memory"):
@@ -114,7 +133,7 @@ def test_handles_are_checked(client: Client) -> None:
 
 
 def test_a_wait_reads_only_memory_of_its_session(client: Client, kmd: KernelDriver) -> None:
-    queue = client.create_queue(depth_log2=2, priority=0, task_timeout=1000)
+    queue = client.create_queue(depth_log2=2, priority=0, task_timeout=1000, block_timeout=1000)
     other = Client(Session(kmd), client.bus).allocate(PAGE_BYTES, MemoryKind.HOST)
     for address in (other.bus_address, 0, queue.timeline.bus_address + 4):
         with pytest.raises(InvalidArgumentError, match="semaphore must lie in pinned memory"):
@@ -129,22 +148,23 @@ def test_sessions_do_not_share_handles(client: Client, kmd: KernelDriver) -> Non
 
 def test_queues_run_out_cleanly_and_come_back(client: Client, kmd: KernelDriver) -> None:
     queues = [
-        client.create_queue(depth_log2=1, priority=i % 4, task_timeout=1000) for i in range(16)
+        client.create_queue(depth_log2=1, priority=i % 4, task_timeout=1000, block_timeout=1000)
+        for i in range(16)
     ]
     taken = state(kmd)
     with pytest.raises(OutOfMemoryError, match="all 16 queues"):
-        client.create_queue(depth_log2=1, priority=0, task_timeout=1000)
+        client.create_queue(depth_log2=1, priority=0, task_timeout=1000, block_timeout=1000)
     assert state(kmd) == taken
     assert sorted(q.number for q in queues) == list(range(16))
     client.destroy_queue(queues[5].handle)
-    again = client.create_queue(depth_log2=1, priority=0, task_timeout=1000)
+    again = client.create_queue(depth_log2=1, priority=0, task_timeout=1000, block_timeout=1000)
     assert again.number == 5
 
 
 def test_closing_a_session_gives_back_all_it_took(client: Client, kmd: KernelDriver) -> None:
     client.allocate(64, MemoryKind.HBM)
     client.allocate(64, MemoryKind.HOST)
-    client.create_queue(depth_log2=4, priority=0, task_timeout=1000)
+    client.create_queue(depth_log2=4, priority=0, task_timeout=1000, block_timeout=1000)
     client.session.close()
     client.session.close()
     assert state(kmd) == (0, 0, 0)
@@ -154,7 +174,7 @@ def test_a_queue_that_is_made_anew_holds_nothing_of_its_former_life(
     client: Client, kmd: KernelDriver, machine: ModelMachine
 ) -> None:
     """Old packets would carry sequence numbers that are valid again."""
-    queue = client.create_queue(depth_log2=3, priority=0, task_timeout=10_000)
+    queue = client.create_queue(depth_log2=3, priority=0, task_timeout=10_000, block_timeout=10_000)
     for _ in range(3):
         queue.publish()
     machine.run(20_000)
@@ -173,7 +193,7 @@ def test_a_queue_that_is_made_anew_holds_nothing_of_its_former_life(
 
 def test_old_handles_fail_after_a_reset(client: Client, kmd: KernelDriver) -> None:
     memory = client.allocate(64, MemoryKind.HOST)
-    queue = client.create_queue(depth_log2=4, priority=0, task_timeout=1000)
+    queue = client.create_queue(depth_log2=4, priority=0, task_timeout=1000, block_timeout=1000)
     client.reset_device()
     assert state(kmd) == (0, 0, 0)
     for call in (

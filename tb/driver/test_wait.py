@@ -27,7 +27,9 @@ TIMEOUT = 200_000
 @pytest.fixture
 def queue(client: Client) -> UserQueue:
     """A queue of 8 slots."""
-    return client.create_queue(depth_log2=3, priority=0, task_timeout=100_000_000)
+    return client.create_queue(
+        depth_log2=3, priority=0, task_timeout=100_000_000, block_timeout=100_000_000
+    )
 
 
 def wait(client: Client, queue: UserQueue, timeout: int = TIMEOUT, limit: int = 10**9) -> None:
@@ -206,7 +208,7 @@ def test_a_doorbell_violation(client: Client, queue: UserQueue) -> None:
     with pytest.raises(SubmissionError, match="backwards or past") as caught:
         client.wait(queue.handle, queue.timeline.bus_address, 1, timeout=10**9)
     check(caught.value, Side.HOST, Engine.DOORBELL, Status.DOORBELL_VIOLATION)
-    other = client.create_queue(depth_log2=3, priority=0, task_timeout=10**6)
+    other = client.create_queue(depth_log2=3, priority=0, task_timeout=10**6, block_timeout=10**6)
     other.publish()
     wait(client, other)
 

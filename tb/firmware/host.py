@@ -272,6 +272,7 @@ class Host:
             "ring": HOST_BASE + self.bus.allocate_pages(count),
             "read_index": HOST_BASE + self.bus.allocate_pages(1) + 64,
             "task_timeout": TASK_TIMEOUT,
+            "block_timeout": TASK_TIMEOUT,
         } | more
 
     def create(self, number: int, depth_log2: int = 6, **more: int) -> Ring:

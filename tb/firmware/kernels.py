@@ -3,7 +3,7 @@
 from abi.core import CommandOpcode, Local, MoveTarget
 from runtime.toolchain.assembler import Assembler
 
-__all__ = ["arguments", "endless", "failing", "idle", "leak", "matmul", "squares"]
+__all__ = ["arguments", "endless", "failing", "idle", "leak", "matmul", "squares", "stuck"]
 
 
 def arguments(*words: int) -> bytes:
@@ -57,6 +57,21 @@ def squares(loops: int = 0) -> bytes:
     asm.emit("sw", "t1", 0, "t2")
     asm.emit("npu.exit")
     return asm.assemble()
+
+
+def stuck(block: int, loops: int = 0) -> tuple[bytes, int]:
+    """Ends after some time, but one block never does; also the PC where it stays."""
+    asm = Assembler()
+    asm.emit("npu.get", "t0", "block")
+    asm.li("t1", block)
+    asm.emit("bne", "t0", "t1", "good")
+    pc = asm.address
+    asm.label("again")
+    asm.j("again")
+    asm.label("good")
+    _work(asm, loops)
+    asm.emit("npu.exit")
+    return asm.assemble(), pc
 
 
 def failing(block: int, loops: int = 0) -> tuple[bytes, int]:

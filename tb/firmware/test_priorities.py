@@ -18,7 +18,13 @@ SOURCE, TARGET = HBM_BASE + 0x1000, HBM_BASE + 0x9000
 
 def queue(number: int, priority: int = 0, since: int = 0) -> QueueState:
     return QueueState(
-        number=number, priority=priority, vector=1, pasid=0, task_timeout=1, since=since
+        number=number,
+        priority=priority,
+        vector=1,
+        pasid=0,
+        task_timeout=1,
+        block_timeout=1,
+        since=since,
     )
 
 

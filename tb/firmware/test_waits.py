@@ -174,6 +174,53 @@ def test_kernel_timeout(host: Host, packet: int, queue: int) -> None:
     assert host.read_fields("core_state")["status"] == Status.ABORTED
 
 
+def test_a_block_that_never_ends_is_named(host: Host) -> None:
+    """Blocks of its own kernel go on at the other core; none of them is blamed."""
+    host.settle()
+    ring = host.create(2, block_timeout=6_000)
+    code, pc = kernels.stuck(5, loops=200)
+    ring.kernel(code, grid=(400, 1, 1))
+    ring.signal(1)
+    began = host.bus.now()
+    ring.ring_doorbell()
+    ring.reach(1)
+    assert 6_000 < host.bus.now() - began < 12_000
+    expected = STATUS_WORD.pack(status=Status.KERNEL_TIMEOUT, engine=Engine.CORE, queue=2)
+    assert STATUS_WORD.pack(ring.status() | {"instance": 0}) == expected
+    fault = ring.query()
+    assert (fault["block"], fault["detail"]) == (5, pc)
+    assert len(host.notes("block", queue=2)) > 5 + 5
+    assert not any(core.busy for core in host.machine.chip.core.cores)
+
+
+def test_only_the_time_of_a_block_counts_not_that_of_all(host: Host) -> None:
+    host.settle()
+    ring = host.create(2, block_timeout=2_500)
+    ring.kernel(kernels.idle(loops=500), grid=(12, 1, 1))
+    ring.signal(1)
+    began = host.bus.now()
+    ring.ring_doorbell()
+    ring.reach(1)
+    assert ring.status()["status"] == 0
+    assert host.bus.now() - began > 2 * 2_500
+
+
+def test_a_block_that_ends_at_its_cap_is_not_aborted(host: Host) -> None:
+    """The event of the end is lost; the look at the cap sees that all is well."""
+    host.settle()
+    ring = host.create(0, block_timeout=4_000)
+    ring.kernel(kernels.idle(loops=500))
+    ring.signal(1)
+    ring.ring_doorbell()
+    host.machine.run(500)
+    words = host.machine.chip.firmware.words
+    words["event_enable"][0] &= ~EVENT["core"]
+    host.machine.run(2_500)
+    words["events"][0] &= ~EVENT["core"]
+    assert ring.reach(1, limit=60_000) < 4_000
+    assert ring.status()["status"] == 0
+
+
 def test_the_core_serves_others_after_a_timeout(host: Host) -> None:
     host.settle()
     ring, other = host.create(0), host.create(1)

@@ -8,7 +8,7 @@ from runtime.toolchain.assembler import Assembler
 from runtime.toolchain.object import Argument, BufferUse, KernelObject
 from tb.firmware import kernels
 
-__all__ = ["axpy", "deadlock", "endless", "failing", "illegal", "leak", "squares"]
+__all__ = ["axpy", "deadlock", "endless", "failing", "illegal", "leak", "squares", "stuck"]
 
 OUT = Argument("out", ArgumentKind.POINTER, 0, ElementType.INT32)
 
@@ -16,6 +16,12 @@ OUT = Argument("out", ArgumentKind.POINTER, 0, ElementType.INT32)
 def endless() -> KernelObject:
     """Never ends."""
     return KernelObject("endless", kernels.endless())
+
+
+def stuck(block: int, loops: int = 0) -> tuple[KernelObject, int]:
+    """See `tb.firmware.kernels.stuck`."""
+    code, pc = kernels.stuck(block, loops)
+    return KernelObject("stuck", code), pc
 
 
 def squares(loops: int = 0) -> KernelObject:

@@ -280,6 +280,15 @@ CASES: list[tuple[str, Call, type[Exception], str]] = [
         InvalidArgumentError,
         "task_timeout",
     ),
+    *(
+        (
+            f"block timeout {value!r}",
+            lambda t, value=value: t.device.stream(block_timeout=value),
+            InvalidArgumentError,
+            f"block_timeout .*not {value!r}",
+        )
+        for value in (0, -1, 1.5, True, None, 1 << 63)
+    ),
     ("timeout", lambda t: t.stream.synchronize(0), InvalidArgumentError, "timeout .*not 0"),
     (
         "timeout float",

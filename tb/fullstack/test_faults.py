@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from abi.address import HBM_BASE
-from abi.core import Pipe
+from abi.core import BLOCK_LIMIT, Pipe
 from abi.mailbox import FirmwarePhase
 from abi.packet import PacketOpcode
 from abi.status import Engine, Side, Status
+from driver.kmd.wait import DEFAULT_TIMEOUT
 from runtime import (
     DependencyFailedError,
     Device,
@@ -25,6 +26,7 @@ from runtime import (
     SubmissionError,
     gemm,
 )
+from runtime.stream import BLOCK_TIMEOUT
 from tb.fullstack import objects
 
 TIMEOUT = 200_000
@@ -242,6 +244,63 @@ def test_a_kernel_that_runs_too_long_is_aborted(device: Device) -> None:
     assert (caught.value.side, caught.value.engine) == (Side.DEVICE, Engine.CORE)
     stream.reset()
     check_works(device, stream)
+
+
+def test_a_block_that_never_ends_is_aborted_by_default(device: Device) -> None:
+    """Nobody set a timeout; the other core's work is right, and the next kernel runs."""
+    stream, neighbour = device.stream(), device.stream()
+    code, pc = objects.stuck(7)
+    x = np.random.default_rng(3).integers(-128, 128, (64, 64), dtype=np.int8)
+    left = device.array(x)
+    start = device.bus.now()
+    device.load(code).kernel().launch((4, 3), stream=stream)
+    result = gemm(left, left, stream=neighbour)
+    neighbour.synchronize()
+    assert device.bus.now() - start < BLOCK_TIMEOUT
+    np.testing.assert_array_equal(result.numpy(), x.astype(np.int32) @ x.astype(np.int32))
+    with pytest.raises(KernelTimeoutError, match=rf"pc {pc:#x}, block \(3, 1, 0\)") as caught:
+        stream.synchronize()
+    assert BLOCK_TIMEOUT < device.bus.now() - start < DEFAULT_TIMEOUT
+    error = caught.value
+    assert (error.side, error.engine) == (Side.DEVICE, Engine.CORE)
+    assert (error.pipe, error.pc, error.block_number) == (Pipe.SCALAR, pc, 7)
+    assert error.instance in range(device.info.cores)
+    stream.reset()
+    squares = device.load(objects.squares()).kernel()
+    out = device.zeros(24, np.int32)
+    squares.launch(24, out, stream=stream)
+    stream.synchronize()
+    np.testing.assert_array_equal(out.numpy(), np.arange(24) ** 2 + 7)
+
+
+def test_a_long_block_runs_where_the_stream_allows_it(device: Device) -> None:
+    short = device.stream(block_timeout=10_000)
+    long = device.stream(block_timeout=1_000_000)
+    kernel = device.load(objects.squares(loops=10_000)).kernel()
+    out = device.zeros(2, np.int32)
+    kernel.launch(2, out, stream=short)
+    with pytest.raises(KernelTimeoutError):
+        short.synchronize()
+    assert not out.numpy().any()
+    kernel.launch(2, out, stream=long)
+    long.synchronize()
+    np.testing.assert_array_equal(out.numpy(), [7, 8])
+
+
+def test_a_kernel_of_a_failed_stream_runs_on_others(device: Device) -> None:
+    guilty, neighbour, third = device.stream(), device.stream(), device.stream()
+    check_works(device, guilty)
+    bad_copy(device, guilty)
+    with pytest.raises(SubmissionError):
+        guilty.synchronize()
+    for stream in (neighbour, third):
+        check_works(device, stream)
+    guilty.reset()
+    check_works(device, guilty)
+
+
+def test_the_cap_of_a_block_leaves_room_for_the_librarys_and_ends_before_a_wait() -> None:
+    assert 4 * BLOCK_LIMIT <= BLOCK_TIMEOUT <= DEFAULT_TIMEOUT - 4 * BLOCK_LIMIT // 2
 
 
 def test_a_crashed_firmware_is_named_and_a_device_reset_helps(device: Device, machine: Any) -> None:
