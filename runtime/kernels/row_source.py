@@ -20,6 +20,8 @@ from runtime.kernels.tiling import Work, divide_up
 
 __all__ = [
     "CHUNKS",
+    "LONG_CHUNKS",
+    "LONG_ROW",
     "REDUCTIONS",
     "RowTiles",
     "add_row_source",
@@ -58,6 +60,12 @@ class RowTiles:
 CHUNKS = RowTiles(4, 256, whole=False)
 """For rows of any length."""
 
+LONG_CHUNKS = RowTiles(1, TILE_LINES * VECTOR_LANES, whole=False)
+"""For long rows: one fills tiles, and a block should not take longer than it must."""
+
+LONG_ROW = 8 * TILE_LINES * VECTOR_LANES
+"""Elements from which a row is long."""
+
 
 def row_tiles(n: int) -> RowTiles:
     """The tiles for rows of n elements."""
@@ -65,7 +73,7 @@ def row_tiles(n: int) -> RowTiles:
         if 0 < n <= columns:
             rows = TILE_LINES * VECTOR_LANES // columns
             return RowTiles(min(MOST_ROWS, rows), columns, whole=True)
-    return CHUNKS
+    return CHUNKS if n < LONG_ROW else LONG_CHUNKS
 
 
 def row_work(name: str, m: int, n: int) -> Work:

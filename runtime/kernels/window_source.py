@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from abi.address import LINE_BYTES
-from abi.core import CUBE_SIDE
+from abi.core import CUBE_SIDE, VECTOR_LANES
 from runtime.compiler.builder import KernelBuilder
 from runtime.compiler.errors import CompileError
 from runtime.compiler.ir import Memory
@@ -49,6 +49,9 @@ DEPTH = 256
 
 POOLED_LINES = 48
 """Lines of UB for a tile of pooled pixels, at most, if it has more than one row of the image."""
+
+UB_LINES = 2048
+"""Lines of UB that a pooling may count on."""
 
 UNROLLED = 9
 """Pixels of a window up to which each is loaded into a tile of its own."""
@@ -298,25 +301,59 @@ class Pooling:
         return (self.width - self.window) // self.stride + 1
 
     @property
-    def rows_at_a_time(self) -> int:
-        """Rows of the result that are worked at in one go."""
-        most = max(1, POOLED_LINES // self.row_lines)
+    def tile_lines(self) -> int:
+        """Lines of UB that a tile of pooled pixels may have: what is loaded has two slots each,
+        and results on their way need some more."""
+        loads = self.window**2 if self.window**2 <= UNROLLED else 2
+        return UB_LINES // (2 * loads + 5)
+
+    @property
+    def channels_at_a_time(self) -> int:
+        """Channels of the result that are worked at in one go: all, if a pixel fits a tile."""
+        if lines_of(self.channels, "float32") <= self.tile_lines:
+            return self.channels
+        return self.tile_lines * VECTOR_LANES
+
+    @property
+    def columns_at_a_time(self) -> int:
+        """Pixels of a row of the result that are worked at in one go: all, if they fit a tile."""
+        most = self.tile_lines // lines_of(self.channels_at_a_time, "float32")
         # Pieces of about the same size.
+        return divide_up(self.out_width, divide_up(self.out_width, most))
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """Rows of the result that are worked at in one go: one, if a row does not fit a tile."""
+        if (self.channel_parts, self.column_parts) != (1, 1):
+            return 1
+        most = max(1, POOLED_LINES // self.row_lines)
         return divide_up(self.out_height, divide_up(self.out_height, most))
 
     @property
     def row_lines(self) -> int:
-        """Lines of UB for a row of the result."""
-        return self.out_width * lines_of(self.channels, "float32")
+        """Lines of UB for a row of a tile."""
+        return self.columns_at_a_time * lines_of(self.channels_at_a_time, "float32")
+
+    @property
+    def channel_parts(self) -> int:
+        """Parts of the channels. The last ones overlap, if they are not multiples of a tile."""
+        return divide_up(self.channels, self.channels_at_a_time)
+
+    @property
+    def column_parts(self) -> int:
+        """Parts of a row, likewise."""
+        return divide_up(self.out_width, self.columns_at_a_time)
 
     @property
     def pieces(self) -> int:
         """Pieces of work in an image."""
-        return divide_up(self.out_height, self.rows_at_a_time)
+        rows = divide_up(self.out_height, self.rows_at_a_time)
+        return rows * self.column_parts * self.channel_parts
 
 
 def pooling_work(images: int, p: Pooling) -> Work:
-    """The work of a pooling of so many images. A block takes some rows of the result."""
+    """The work of a pooling of so many images. A block takes some rows of the result, or parts of
+    one."""
     lines = p.rows_at_a_time * p.row_lines
     return Work(images * p.pieces, p.window**2 * (TAP_CYCLES + 2 * lines))
 
@@ -337,16 +374,37 @@ def pooling_source(p: Pooling) -> KernelSource:
     def pooling(k: KernelBuilder, x: Any, out: Any, images: Any) -> None:
         for piece in k.range(k.block_x, images * p.pieces, k.grid_x):
             image = piece // p.pieces
-            y = k.define(piece % p.pieces * p.rows_at_a_time)
+            band = piece % p.pieces
+            band, channel = _part(k, band, p.channel_parts, p.channels_at_a_time, p.channels)
+            band, column = _part(k, band, p.column_parts, p.columns_at_a_time, p.out_width)
+            y = k.define(band * p.rows_at_a_time)
             rows = k.minimum(p.rows_at_a_time, p.out_height - y)
-            origin = k.define((image * p.height + y * p.stride) * (p.width * p.channels))
-            result = _pooled(k, p, x, origin, rows)
+            origin = (image * p.height + y * p.stride) * (p.width * p.channels)
+            if p.column_parts > 1:
+                origin = origin + column * (p.stride * p.channels)
+            if p.channel_parts > 1:
+                origin = origin + channel
+            result = _pooled(k, p, x, k.define(origin), rows)
             if p.kind == "mean":
                 result = result * (1 / p.window**2)
             place = (image * p.out_height + y) * (p.out_width * p.channels)
+            if p.column_parts > 1:
+                place = place + column * p.channels
+            if p.channel_parts > 1:
+                place = place + channel
             k.store(out, place, result.to(p.dtype), stride=p.channels)
 
     return pooling
+
+
+def _part(
+    k: KernelBuilder, number: Scalar, parts: int, size: int, whole: int
+) -> tuple[Scalar, ScalarLike]:
+    """What is left of a piece's number, and where its part of `size` begins: the last one ends
+    with the whole."""
+    if parts == 1:
+        return number, 0
+    return number // parts, k.define(k.minimum(number % parts * size, whole - size))
 
 
 def _pooled(k: KernelBuilder, p: Pooling, x: Any, origin: Scalar, rows: Scalar) -> Tile:
@@ -358,10 +416,11 @@ def _pooled(k: KernelBuilder, p: Pooling, x: Any, origin: Scalar, rows: Scalar) 
         tile = k.load(
             x,
             origin + offset,
-            (p.out_width, p.channels),
-            stride=p.stride * p.channels,
+            (p.columns_at_a_time, p.channels_at_a_time),
+            # Nobody steps from a single one, and a huge step has no place in a command.
+            stride=p.stride * p.channels if p.columns_at_a_time > 1 else 0,
             planes=rows,
-            plane_stride=p.stride * row,
+            plane_stride=p.stride * row if p.rows_at_a_time > 1 else 0,
         )
         return tile.to("int32" if p.dtype == "int8" else "float32")
 
@@ -379,7 +438,8 @@ def _pooled(k: KernelBuilder, p: Pooling, x: Any, origin: Scalar, rows: Scalar) 
         result = k.copy(pixels(0))
     else:
         # This changes no sum.
-        result = k.full(k.tile(rows * p.out_width, p.channels), -0.0)
+        size = rows * p.columns_at_a_time, p.channels_at_a_time
+        result = k.full(k.tile(*size), -0.0)
     for line in k.range(p.window):
         for column in k.range(p.window):
             k.update(result, joined(result, pixels(line * row + column * p.channels)))

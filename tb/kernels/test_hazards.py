@@ -39,6 +39,7 @@ SIZES: dict[str, int | float] = {
     "inverse": 0.1, "epsilon": 0.1, "factor": 0.5,
 }  # fmt: skip
 NARROW = SIZES | {"n": 600}
+LONG = SIZES | {"n": 20_000, "m": 4}
 ONE_TILE = Tiling(16, 32, 64, 16, 32)
 
 CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
@@ -54,6 +55,11 @@ CASES: dict[str, tuple[Callable[[], KernelSource], dict[str, int | float]]] = {
     "sum, whole": (lambda: reduce_source("sum", row_tiles(600)), NARROW),
     "softmax, whole": (lambda: softmax_source(row_tiles(600)), NARROW),
     "layer_norm, whole": (lambda: layer_norm_source(row_tiles(600)), NARROW),
+    "softmax, long": (lambda: softmax_source(row_tiles(20_000)), LONG),
+    "pooling, cut": (
+        lambda: pooling_source(Pooling(6, 6, 6000, 2, 4, "max", "float32")),
+        SIZES,
+    ),
     "transpose": (lambda: transpose_source("float32"), NARROW),
     "gather_rows": (lambda: gather_rows_source("float32"), NARROW),
     "requantise": (lambda: requantise_source(relu=False), SIZES | {"n": 20_000}),

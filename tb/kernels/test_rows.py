@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 
 from runtime.kernels.row_source import (
     CHUNKS,
+    LONG_CHUNKS,
+    LONG_ROW,
     MOST_ROWS,
     REDUCTIONS,
     WHOLE_COLUMNS,
@@ -21,7 +23,13 @@ from tb.kernels.library import run_kernel
 ROWS, CHUNK = CHUNKS.rows, CHUNKS.columns
 IN_CHUNKS = [(0, 5), (1, 1), (ROWS + 1, 17), (3, CHUNK), (ROWS, CHUNK + 1), (7, 2 * CHUNK - 1)]
 WHOLE = [(0, 5), (1, 1), (2 * MOST_ROWS + 1, 17), (17, 64), (20, 65), (3, 1000), (3, 2048)]
-CASES = [(shape, CHUNKS) for shape in IN_CHUNKS] + [(shape, row_tiles(shape[1])) for shape in WHOLE]
+LONG = LONG_CHUNKS.columns
+IN_LONG_CHUNKS = [(0, 5), (1, 1), (3, LONG), (2, LONG + 1), (3, 3 * LONG - 1), (1, LONG_ROW + 3)]
+CASES = [
+    *((shape, CHUNKS) for shape in IN_CHUNKS),
+    *((shape, LONG_CHUNKS) for shape in IN_LONG_CHUNKS),
+    *((shape, row_tiles(shape[1])) for shape in WHOLE),
+]
 
 
 def matrix(shape: tuple[int, int]) -> NDArray[np.float32]:
@@ -75,4 +83,5 @@ def test_tiles_take_any_row() -> None:
         assert tiles.columns == columns
         assert 1 <= tiles.rows <= MOST_ROWS
         assert row_tiles(columns + 1).columns != columns
-    assert row_tiles(0) is row_tiles(WHOLE_COLUMNS[-1] + 1) is CHUNKS
+    assert row_tiles(0) is row_tiles(WHOLE_COLUMNS[-1] + 1) is row_tiles(LONG_ROW - 1) is CHUNKS
+    assert row_tiles(LONG_ROW) is LONG_CHUNKS

@@ -119,6 +119,15 @@ def test_a_convolution_that_does_not_fit_is_refused() -> None:
         Pooling(11, 5, 6, 5, 2, "max", "float32"),
         Pooling(8, 8, 64, 8, 8, "mean", "float32"),
         Pooling(21, 16, 5, 4, 4, "mean", "float32"),
+        # Rows that are too long for UB, cut along pixels and channels.
+        Pooling(3, 700, 16, 2, 1, "max", "float32"),
+        Pooling(4, 305, 3, 1, 1, "mean", "float32"),
+        Pooling(6, 6, 6000, 2, 4, "max", "float32"),
+        Pooling(3, 4, 1500, 3, 1, "max", "int8"),
+        Pooling(5, 130, 90, 4, 1, "max", "int8"),
+        Pooling(4, 5, 3700, 4, 1, "mean", "float32"),
+        # Steps beyond what a command can say, of which none is made.
+        Pooling(2, 2, 20_000, 2, 1 << 15, "max", "int8"),
     ],
 )
 def test_pooling(p: Pooling, images: int) -> None:
