@@ -35,6 +35,7 @@ STATED: dict[str, list[str]] = {
         f"remainder | {STEPS + 3} |",
         f"memory and {scalar.LINE_FETCH} |",
         f"takes {scalar.CLEAR_CYCLES} cycles",
+        f"takes {CHIP['cache_lines']} cycles",
     ],
     "cube": [
         f"{CUBE_SIDE * CUBE_SIDE}: {CUBE_SIDE} along k",
