@@ -83,8 +83,9 @@ class AiCore(wiring.Component):
         active: 1 bit for each of `UNITS`; it needs its clock at the next edge.
         idle: 1 bit; no block runs, nothing is outstanding.
 
-    Timing: MMAD, see `Cube`. From the pulse of START to the first instruction: a fetch and 6
-    cycles. Two blocks in succession are 3 cycles apart and a warm instruction cache.
+    Timing: MMAD, see `Cube`. From the pulse of START to the first instruction: the 32 cycles in
+    which the scalar unit sets its registers; a launch's first block waits, besides, until the
+    instruction cache is empty, a cycle for each line.
 
     Raises:
         ValueError: a size is no power of two of at least 4, or `domains` names no unit.

@@ -28,7 +28,7 @@ class Cube(wiring.Component):
     ```
 
     Members:
-        command: stream of MMAD commands, already checked by the sequencer.
+        command: stream of MMAD commands, already checked by the scalar unit.
         done: stream of `DONE`, one per command in order. OK comes when the last sum is written.
         stop: 1 bit; forget all commands.
         product_xor: 16 bits, error injection, see `CubeArray`.

@@ -49,8 +49,8 @@ class Fixpipe(wiring.Component):
         idle: 1 bit; no command is held, nothing is outstanding.
 
     Timing: one line of L0C a cycle, unless L0C, UB or memory refuses; a command's rows follow one
-    another without bubbles. Between commands, the pipeline of 5 cycles runs empty; behind a
-    command to UB, also the beats that wait.
+    another without bubbles. Between commands 10 cycles, in which the pipeline runs empty; up
+    to 12 behind a command to UB, whose beats that wait are written first.
 
     Errors: BUFFER_OVERFLOW and, for rows outside the address space, ADDRESS_FAULT before any
     access, see `RowIssuer`; ADDRESS_FAULT and BUS_ERROR with the line of the first write that

@@ -41,8 +41,8 @@ class Mte3(wiring.Component):
         idle: 1 bit; no command is held, nothing is outstanding.
 
     Timing: 64 bytes a cycle, unless UB, L1 or memory refuses or rows are not aligned; a command's
-    rows follow one another without bubbles. Between commands 5 cycles; behind a command to L1,
-    the beats that wait are written first.
+    rows follow one another without bubbles. Between commands 6 cycles, 8 behind one to L1,
+    whose beats that wait are written first.
 
     Errors: BUFFER_OVERFLOW and, for rows outside the address space, ADDRESS_FAULT before any
     access, see `RowIssuer`; ADDRESS_FAULT and BUS_ERROR with the line of the first write that
