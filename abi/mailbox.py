@@ -119,7 +119,7 @@ CREATE_QUEUE = Record(
     Field("ring", 64, KMD, FW, HW, "Device address of slot 0, 64-aligned."),
     Field("read_index", 64, KMD, FW, HW, "Device address of the published read index, 64-aligned."),
     Field("task_timeout", 64, KMD, FW, FW, "Absolute cap of one task, in cycles."),
-    Field("block_timeout", 64, KMD, FW, FW, "Cap of one block of a kernel, in cycles."),
+    Field("block_timeout", 64, KMD, FW, FW, "Cycles in which a block must end a command."),
     reserved("reserved", 128),
     bits=512,
 )

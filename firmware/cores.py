@@ -43,8 +43,14 @@ class Core:
     since: int = 0
     """When it last went from idle to work."""
 
-    started: int = 0
-    """When its running block was first known to run."""
+    progress: int = 0
+    """When its running block was first known to run, or last seen to have ended a command."""
+
+    looked: int = 0
+    """When that was last looked at."""
+
+    retired: int = 0
+    """CORE_RETIRED as of then."""
 
     wanted: int | None = None
     """Since when a better band that has no core waits for this one; None: none does."""
@@ -116,7 +122,7 @@ class Cores:
         grid = task.grid
         assert grid is not None
         if not core.blocks:
-            core.since = core.started = self._port.now()
+            core.since = core.progress = core.looked = self._port.now()
         if core.task is not task:
             self._load(core, queue, task)
         self._port.compute(self._config.costs.block)
@@ -208,7 +214,7 @@ class Cores:
         del core.blocks[:count]
         core.ended += count
         if count:
-            core.started = self._port.now()
+            core.progress = core.looked = self._port.now()
         return Report(ended=count)
 
     def _fault(self, core: Core, state: dict[str, int]) -> Fault:
@@ -229,6 +235,13 @@ class Cores:
             detail=state["pc"],
             block=task.grid.number(block["x"], block["y"], block["z"]),
         )
+
+    def look_for_progress(self, core: Core) -> None:
+        """Whether a command has ended on a core since the last look."""
+        core.looked = self._port.now()
+        retired = self._registers.read("retired", core.number)
+        if retired != core.retired:
+            core.retired, core.progress = retired, core.looked
 
     def drop(self, core: Core) -> Report:
         """Take the next block back from a core, unless it has started meanwhile."""

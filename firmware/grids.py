@@ -21,6 +21,9 @@ from firmware.state import DeviceSram, Fault, QueueState, Stage, Task
 
 __all__ = ["GridScheduler"]
 
+LOOKS = 8
+"""Times that a block is looked at until it may be called stuck."""
+
 
 class GridScheduler:
     """Issues the blocks of kernels to cores."""
@@ -134,11 +137,11 @@ class GridScheduler:
                 core.wanted = self._port.now()
 
     def deadline(self) -> int | None:
-        """When the next wait for a block becomes too long, or the next block itself."""
+        """When the next wait for a block becomes too long, or a block is to be looked at."""
         limit = self._config.block_limit
         cores = [core for core in self._cores.all if not core.overdue]
         waits = [core.wanted + limit for core in cores if core.wanted is not None]
-        return min([*waits, *map(self._ends_by, self._running())], default=None)
+        return min([*waits, *map(self._next_look, self._running())], default=None)
 
     def tick(self) -> None:
         """Note the blocks that keep a better band waiting for too long."""
@@ -164,23 +167,30 @@ class GridScheduler:
         return [core for core in self._cores.all if core.blocks and not core.stopping]
 
     @staticmethod
-    def _ends_by(core: Core) -> int:
+    def _next_look(core: Core) -> int:
         assert core.queue is not None
-        return core.started + core.queue.block_timeout
+        return core.looked + max(1, core.queue.block_timeout // LOOKS)
 
-    def overrun(self) -> list[Core]:
-        """The cores whose block has run for longer than its queue allows."""
+    def stuck(self) -> list[Core]:
+        """The cores whose block has ended no command for as long as its queue allows."""
         now = self._port.now()
-        return [core for core in self._running() if now >= self._ends_by(core)]
+        found = []
+        for core in self._running():
+            assert core.queue is not None
+            if now >= self._next_look(core):
+                self._cores.look_for_progress(core)
+            if now - core.progress >= core.queue.block_timeout:
+                found.append(core)
+        return found
 
-    def stop_overrun(self) -> None:
-        """Abort the kernels of blocks that have run for longer than their queues allow."""
-        for core in self.overrun():
+    def stop_stuck(self) -> None:
+        """Abort the kernels of blocks that have ended no command for too long."""
+        for core in self.stuck():
             task = core.task
             assert task is not None
             assert task.grid is not None
             if not task.aborted_with:
-                task.grid.overrun = core.number
+                task.grid.stuck = core.number
                 self.abort(task, Status.KERNEL_TIMEOUT)
 
     def _cores_of(self, queue: QueueState) -> int:
@@ -209,7 +219,7 @@ class GridScheduler:
         if report.fault is not None and grid.fault is None:
             grid.fault = report.fault
             self.abort(task, task.aborted_with or report.fault.status)
-        if grid.stopped is None or core.number == grid.overrun:
+        if grid.stopped is None or core.number == grid.stuck:
             grid.stopped = report.stopped or grid.stopped
         if not grid.in_flight and task.stage is Stage.RUNNING and grid.remaining:
             task.stage = Stage.READY

@@ -307,13 +307,13 @@ class Scheduler:
         return min(times, default=None)
 
     def tick(self) -> None:
-        """Re-check waits that are due, abort tasks and blocks that are over their time, note blocks
-        that keep others waiting for too long."""
+        """Re-check waits that are due, abort tasks that are over their time and blocks
+        that are stuck, note blocks that keep others waiting for too long."""
         self._grids.tick()
-        if self._grids.overrun():
+        if self._grids.stuck():
             # Whoever just made it in time is not aborted.
             self.collect(Resource.CORE)
-            self._grids.stop_overrun()
+            self._grids.stop_stuck()
         now = self._port.now()
         for queue in self._sram.live():
             task = queue.task

@@ -81,10 +81,10 @@ class Grid:
     """The first failure of a block."""
 
     stopped: "Fault | None" = None
-    """A block that was aborted: the first, or the one that ran for too long."""
+    """A block that was aborted: the first, or the one that was stuck."""
 
-    overrun: int | None = None
-    """The core whose block ran for too long."""
+    stuck: int | None = None
+    """The core whose block ended no command for too long."""
 
     @property
     def total(self) -> int:

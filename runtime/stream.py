@@ -41,9 +41,9 @@ TASK_TIMEOUT = 1_000_000_000
 """Absolute cap of one task, in cycles, unless the stream was made with another."""
 
 BLOCK_TIMEOUT = 1_500_000
-"""Cap of one block of a kernel, in cycles, unless the stream was made with another: six times what
-blocks of the library take (`BLOCK_LIMIT`), and shorter than a wait's timeout, so that a kernel that
-never ends is reported as such."""
+"""Cycles in which a block of a kernel must end a command, unless the stream was made with others:
+six times `BLOCK_LIMIT`, and shorter than a wait's timeout, so that a block that is stuck is
+reported as such."""
 
 GRIDS_KEPT = 64
 """Grids of kernels that are kept before those of ended ones are looked for."""
@@ -75,8 +75,9 @@ class Stream:
         depth: slots of its ring, a power of two from 2 to 65536.
         priority: 0 (first) to 3.
         task_timeout: cycles after which any single task is aborted.
-        block_timeout: cycles after which a kernel is aborted if one of its blocks runs for so long.
-            Who raises it waits with a longer `timeout`, too.
+        block_timeout: cycles after which a kernel is aborted if one of its blocks has not ended a
+            command for so long, or up to an eighth longer. Who raises it waits with a longer
+            `timeout`, too.
 
     Raises:
         InvalidArgumentError: an argument breaks its rule.

@@ -66,7 +66,7 @@ CREATE_QUEUE = Record(
     _given("priority", 8, "Band, 0 (first) to 3."),
     reserved("reserved", 48),
     _given("task_timeout", 64, "Absolute cap of one task in cycles."),
-    _given("block_timeout", 64, "Cap of one block of a kernel in cycles."),
+    _given("block_timeout", 64, "Cycles in which a block must end a command."),
 )
 CREATED = Record(
     "CREATED",

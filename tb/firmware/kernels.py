@@ -1,9 +1,9 @@
 """Small kernels for tests of whoever runs them. Arguments lie one 64-bit word after the other."""
 
-from abi.core import CommandOpcode, Local, MoveTarget
+from abi.core import CommandOpcode, Local, MoveTarget, Pipe
 from runtime.toolchain.assembler import Assembler
 
-__all__ = ["arguments", "endless", "failing", "idle", "leak", "matmul", "squares", "stuck"]
+__all__ = ["arguments", "busy", "endless", "failing", "idle", "leak", "matmul", "squares", "stuck"]
 
 
 def arguments(*words: int) -> bytes:
@@ -39,6 +39,22 @@ def idle(loops: int = 0) -> bytes:
     """Ends after some time."""
     asm = Assembler()
     _work(asm, loops)
+    asm.emit("npu.exit")
+    return asm.assemble()
+
+
+def busy(rounds: int, loops: int, ends: bool = True) -> bytes:
+    """Issues a command now and then; ends, or stays where it is."""
+    asm = Assembler()
+    asm.li("t4", rounds)
+    asm.label("round")
+    _work(asm, loops)
+    asm.command(CommandOpcode.NOP, pipe=Pipe.CUBE)
+    asm.emit("addi", "t4", "t4", -1)
+    asm.bnez("t4", "round")
+    if not ends:
+        asm.label("again")
+        asm.j("again")
     asm.emit("npu.exit")
     return asm.assemble()
 

@@ -205,6 +205,30 @@ def test_only_the_time_of_a_block_counts_not_that_of_all(host: Host) -> None:
     assert host.bus.now() - began > 2 * 2_500
 
 
+def test_a_long_block_whose_commands_go_on_is_not_stuck(host: Host) -> None:
+    host.settle()
+    ring = host.create(2, block_timeout=2_500)
+    ring.kernel(kernels.busy(rounds=12, loops=300))
+    ring.signal(1)
+    began = host.bus.now()
+    ring.ring_doorbell()
+    ring.reach(1)
+    assert ring.status()["status"] == 0
+    assert host.bus.now() - began > 3 * 2_500
+
+
+def test_a_block_that_gets_stuck_late_is_aborted(host: Host) -> None:
+    host.settle()
+    ring = host.create(2, block_timeout=2_500)
+    ring.kernel(kernels.busy(rounds=8, loops=300, ends=False))
+    ring.signal(1)
+    began = host.bus.now()
+    ring.ring_doorbell()
+    ring.reach(1)
+    assert ring.status()["status"] == Status.KERNEL_TIMEOUT
+    assert 2_500 * 2 < host.bus.now() - began < 2_500 * 6
+
+
 def test_a_block_that_ends_at_its_cap_is_not_aborted(host: Host) -> None:
     """The event of the end is lost; the look at the cap sees that all is well."""
     host.settle()
