@@ -40,7 +40,7 @@ STATED: dict[str, list[str]] = {
     "cube": [
         f"{CUBE_SIDE * CUBE_SIDE}: {CUBE_SIDE} along k",
         f"{CUBE_SIDE * CHIP['bf16_depth']}: {CHIP['bf16_depth']} along k",
-        f"fewer than {3 * CHIP['bf16_depth'] + 3} rows",
+        f"fewer than {4 * CHIP['bf16_depth'] + 1} rows",
     ],
     "transfer-pipes": [f"{CHIP['depth']} lines in flight"],
     "buffers": [
