@@ -237,7 +237,7 @@ class Cores:
         )
 
     def look_for_progress(self, core: Core) -> None:
-        """Whether a command has ended on a core since the last look."""
+        """Note whether a command has ended on a core since the last look."""
         core.looked = self._port.now()
         retired = self._registers.read("retired", core.number)
         if retired != core.retired:

@@ -1,14 +1,27 @@
-"""Kernel objects for the full stack's tests, from hand-made code."""
+"""Kernel objects for the full stack's tests, from hand-made code, and a check with one."""
 
 from typing import Any
 
+import numpy as np
+
 from abi.core import CommandOpcode, Pipe
 from abi.kernel_object import ArgumentKind, ElementType
+from runtime import Device, Stream
 from runtime.toolchain.assembler import Assembler
 from runtime.toolchain.object import Argument, BufferUse, KernelObject
 from tb.firmware import kernels
 
-__all__ = ["axpy", "deadlock", "endless", "failing", "illegal", "leak", "squares", "stuck"]
+__all__ = [
+    "axpy",
+    "check_all_cores",
+    "deadlock",
+    "endless",
+    "failing",
+    "illegal",
+    "leak",
+    "squares",
+    "stuck",
+]
 
 OUT = Argument("out", ArgumentKind.POINTER, 0, ElementType.INT32)
 
@@ -94,3 +107,11 @@ def axpy(scale: int = 1) -> KernelObject:
         ),
         grid_limit=(1000, 8, 2),
     )
+
+
+def check_all_cores(device: Device, stream: Stream) -> None:
+    """A grid of more blocks than there are cores does correct work."""
+    out = device.zeros(24, np.int32)
+    device.load(squares()).kernel().launch(24, out, stream=stream)
+    stream.synchronize()
+    np.testing.assert_array_equal(out.numpy(), np.arange(24) ** 2 + 7)

@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 
+from abi.address import LINE_BYTES
 from abi.core import CUBE_SIDE, FLAG_MAXIMUM, FLAGS
 from abi.isa import RAM_BYTES
 from rtl.core.core import AiCore
@@ -20,12 +21,11 @@ CHIP = {
 """What a core has if nothing else is asked for: the reference chip's."""
 
 KIB = 1024
-LINE = 64
 
 STATED: dict[str, list[str]] = {
     "scalar-unit": [
         f"| RAM, {RAM_BYTES // KIB} KiB |",
-        f"cache of {CHIP['cache_lines'] * LINE // KIB} KiB",
+        f"cache of {CHIP['cache_lines'] * LINE_BYTES // KIB} KiB",
         f"{CHIP['cache_lines']} lines",
         f"`npu.base` | {scalar.PLAIN} |",
         f"with room | {scalar.MULTIPLY} |",
@@ -44,7 +44,7 @@ STATED: dict[str, list[str]] = {
     ],
     "transfer-pipes": [f"{CHIP['depth']} lines in flight"],
     "buffers": [
-        f"| {name.upper() if name != 'bias' else name} | {lines} | {lines * LINE // KIB} |"
+        f"| {name.upper() if name != 'bias' else name} | {lines} | {lines * LINE_BYTES // KIB} |"
         for name in ("l1", "l0a", "l0b", "l0c", "bias", "ub")
         for lines in (CHIP[f"{name}_lines"],)
     ]
